@@ -1,0 +1,54 @@
+# Every target sets up .venv by itself; a stamp per set of extras keeps a second run from installing again.
+PYTHON ?= python3
+VENV   := .venv
+PY     := $(VENV)/bin/python
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-slow lint bench docs clean
+
+help:
+	@echo "make demo       install into $(VENV) and run the main job; results in demo-output/"
+	@echo "make test       install and run the tests (test-slow: the long ones)"
+	@echo "make lint       ruff, mypy and the direction of imports"
+	@echo "make bench      measure what is fast"
+	@echo "make docs       build the documentation into site/"
+	@echo "make clean      remove what the targets made, except $(VENV)"
+
+$(PY):
+	@echo "Creating $(VENV) with $(PYTHON)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; got %s.%s; set PYTHON=" % sys.version_info[:2])'
+	@$(PYTHON) -m venv $(VENV) || { rm -f $(PY); exit 1; }
+
+$(VENV)/.installed-%: pyproject.toml | $(PY)
+	@echo "Installing sparsefactor[$*] into $(VENV)"
+	@$(PY) -m pip install --quiet --disable-pip-version-check --editable ".[$*]"
+	@touch $@
+
+.PRECIOUS: $(VENV)/.installed-%
+
+demo: $(VENV)/.installed-demo
+	$(PY) experiments/demo.py --out demo-output
+
+test: $(VENV)/.installed-test
+	$(PY) -m pytest -n auto
+
+test-slow: $(VENV)/.installed-test
+	$(PY) -m pytest -n auto -m slow
+
+lint: $(VENV)/.installed-dev
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(VENV)/bin/lint-imports
+
+bench: $(VENV)/.installed-test
+	$(PY) -m benchmarks
+
+docs: $(VENV)/.installed-docs
+	$(PY) -m mkdocs build --strict
+
+clean:
+	rm -rf demo-output site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

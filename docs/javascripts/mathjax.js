@@ -1,0 +1,7 @@
+window.MathJax = {
+  tex: {
+    inlineMath: [["\\(", "\\)"]],
+    displayMath: [["\\[", "\\]"]],
+  },
+  options: { ignoreHtmlClass: ".*", processHtmlClass: "arithmatex" },
+};

@@ -1,0 +1,3 @@
+"""Bayesian sparse factor analysis."""
+
+__version__ = "0.1.0"

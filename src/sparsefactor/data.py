@@ -1,0 +1,221 @@
+"""The border: everything a user passes as X becomes one `Data`, checked once, transposed once.
+
+Inside the package the data matrix is the paper's Y: G features by N samples, zero where an entry is missing.
+With zeros there, the two products Y F' and (tau L)' Y need no mask; only Gram matrices do (docs/math.md, 4.1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Squares of the entries and their sums over a matrix must stay inside float64's range.
+LARGEST_MAGNITUDE = 1e150
+
+
+@dataclass(frozen=True)
+class Data:
+    """A checked data matrix in the paper's orientation.
+
+    Y: (G, N), C-contiguous, 0 where missing. observed: (G, N) bool, or None when complete.
+    offset: (G,), what centring took away. Names are strings, or integers when the user gave none.
+    """
+
+    Y: NDArray[np.floating]
+    observed: NDArray[np.bool_] | None
+    offset: NDArray[np.float64]
+    feature_names: NDArray[Any]
+    sample_names: NDArray[Any]
+
+    @property
+    def n_features(self) -> int:
+        return self.Y.shape[0]
+
+    @property
+    def n_samples(self) -> int:
+        return self.Y.shape[1]
+
+    @property
+    def is_complete(self) -> bool:
+        return self.observed is None
+
+    @cached_property
+    def row_count(self) -> NDArray[np.float64]:
+        """(G,) observed entries of each feature."""
+        if self.observed is None:
+            return np.full(self.n_features, float(self.n_samples))
+        return self.observed.sum(axis=1, dtype=np.float64)
+
+    @cached_property
+    def column_count(self) -> NDArray[np.float64]:
+        """(N,) observed entries of each sample."""
+        if self.observed is None:
+            return np.full(self.n_samples, float(self.n_features))
+        return self.observed.sum(axis=0, dtype=np.float64)
+
+    @cached_property
+    def n_observed(self) -> float:
+        return float(self.row_count.sum())
+
+    @cached_property
+    def row_ss(self) -> NDArray[np.float64]:
+        """(G,) sum of squares of each feature."""
+        return np.einsum("ij,ij->i", self.Y, self.Y, dtype=np.float64)
+
+    @cached_property
+    def column_ss(self) -> NDArray[np.float64]:
+        """(N,) sum of squares of each sample."""
+        return np.einsum("ij,ij->j", self.Y, self.Y, dtype=np.float64)
+
+    def unit_scale(self) -> float:
+        """Root mean square of the observed entries; 1 for all-zero data."""
+        biggest = float(np.abs(self.Y).max())
+        if biggest == 0.0:
+            return 1.0
+        return biggest * float(np.sqrt(np.sum((self.Y / biggest) ** 2) / self.n_observed))
+
+
+def as_data(X: Any, *, center: bool = False, dtype: Any = np.float64) -> Data:
+    """Check X (n_samples, n_features; NaN = missing) and return it as `Data`.
+
+    Takes a NumPy array, a pandas or polars frame, or a `Data` (returned as it is).
+    """
+    if isinstance(X, Data):
+        return X
+    values, sample_names, feature_names = _values_and_names(X)
+    values = _as_float_matrix(values, dtype)
+    n_samples, n_features = values.shape
+    samples = _checked_names(sample_names, n_samples, "sample")
+    features = _checked_names(feature_names, n_features, "feature")
+
+    missing = np.isnan(values)
+    _check_values(values, missing, features, samples)
+
+    Y = np.ascontiguousarray(values.T)
+    if Y is values or np.shares_memory(Y, values):
+        Y = Y.copy()
+    observed = None
+    if missing.any():
+        observed = np.ascontiguousarray(~missing.T)
+        Y[~observed] = 0.0
+
+    offset = np.zeros(n_features)
+    if center:
+        counts = n_samples if observed is None else observed.sum(axis=1)
+        offset = Y.sum(axis=1, dtype=np.float64) / counts
+        Y -= offset[:, None].astype(Y.dtype)
+        if observed is not None:
+            Y[~observed] = 0.0
+        if not np.any(np.abs(Y) > 1e-12 * np.abs(offset)[:, None]):
+            raise ValueError(
+                "data must vary: after centring, every observed entry is zero, since each feature is constant; "
+                "pass center=False, or check that X has samples as rows and features as columns"
+            )
+    return Data(Y=Y, observed=observed, offset=offset, feature_names=features, sample_names=samples)
+
+
+def _values_and_names(X: Any) -> tuple[Any, Any, Any]:
+    """Split a frame into values, sample names and feature names (None where there are none)."""
+    module = type(X).__module__.split(".")[0]
+    if module == "pandas":
+        if not hasattr(X, "columns"):
+            raise ValueError(
+                f"X must be two-dimensional (samples by features); got a {type(X).__name__}; use X.to_frame()"
+            )
+        bad = [str(name) for name, kind in zip(X.columns, X.dtypes, strict=True) if kind.kind not in "fiub"]
+        if bad:
+            raise TypeError(f"every column of X must be numeric; column {bad[0]!r} is not; drop or encode it")
+        named_rows = not _is_default_index(X.index)
+        named_columns = not _is_default_index(X.columns)
+        rows = [str(v) for v in X.index] if named_rows else None
+        columns = [str(v) for v in X.columns] if named_columns else None
+        return X.to_numpy(dtype=np.float64, na_value=np.nan), rows, columns
+    if module == "polars":
+        bad = [
+            name
+            for name, kind in X.schema.items()
+            if not (kind.is_numeric() or str(kind) in ("Boolean", "Null"))
+        ]
+        if bad:
+            raise TypeError(f"every column of X must be numeric; column {bad[0]!r} is not; drop or encode it")
+        columns_as_float = [X[name].cast(float).to_numpy() for name in X.columns]
+        stacked = np.column_stack(columns_as_float) if columns_as_float else np.empty((X.height, 0))
+        return stacked, None, list(X.columns)
+    if module == "scipy":
+        raise TypeError("X must be dense: a sparse matrix's zeros would count as observed; pass X.toarray()")
+    if isinstance(X, np.ma.MaskedArray):
+        return X.astype(np.float64).filled(np.nan), None, None
+    return X, None, None
+
+
+def _is_default_index(index: Any) -> bool:
+    return index.dtype.kind in "iu" and bool(np.array_equal(np.asarray(index), np.arange(len(index))))
+
+
+def _as_float_matrix(values: Any, dtype: Any) -> NDArray[np.floating]:
+    try:
+        array = np.asarray(values)
+    except ValueError as problem:
+        raise ValueError(f"X must be a rectangular matrix (samples by features); {problem}") from None
+    if array.dtype.kind == "O":
+        try:
+            array = array.astype(np.float64)
+        except (TypeError, ValueError) as problem:
+            raise TypeError(
+                f"X must be numeric; got values of type object ({problem}); convert them to float"
+            ) from None
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"X must be real and numeric; got dtype {array.dtype}; convert it to float")
+    if array.ndim != 2:
+        raise ValueError(
+            f"X must be two-dimensional (samples by features); got {array.ndim} dimension(s), shape {array.shape}; "
+            "reshape it, e.g. X.reshape(1, -1) for one sample"
+        )
+    if array.shape[0] < 1 or array.shape[1] < 1:
+        raise ValueError(
+            f"X must have at least one sample and one feature; got shape {array.shape}; pass some data"
+        )
+    return array.astype(dtype, copy=False)
+
+
+def _checked_names(names: Any, size: int, what: str) -> NDArray[Any]:
+    if names is None:
+        return np.arange(size)
+    unique, counts = np.unique(np.asarray(names, dtype=str), return_counts=True)
+    if len(unique) < size:
+        repeated = unique[counts > 1][0]
+        raise ValueError(
+            f"{what} names must be unique; {str(repeated)!r} occurs more than once; rename or drop one"
+        )
+    return np.asarray(names, dtype=str)
+
+
+def _check_values(
+    values: NDArray[np.floating], missing: NDArray[np.bool_], features: NDArray[Any], samples: NDArray[Any]
+) -> None:
+    infinite = np.isinf(values)
+    if infinite.any():
+        row, column = np.argwhere(infinite)[0]
+        raise ValueError(
+            f"X must be finite (NaN marks a missing entry); {int(infinite.sum())} entries are infinite, the first at "
+            f"sample {samples[row]!s}, feature {features[column]!s}; replace them by NaN or by numbers"
+        )
+    for axis, names, what in ((0, features, "feature"), (1, samples, "sample")):
+        empty = missing.all(axis=axis)
+        if empty.any():
+            raise ValueError(
+                f"every {what} must have at least one observed entry; {what} {names[int(np.argmax(empty))]!s} has none "
+                f"({int(empty.sum())} such in all); drop them"
+            )
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    if low == high:
+        raise ValueError(f"data must vary; every observed entry equals {low:g}; check how X was made")
+    if max(-low, high) > LARGEST_MAGNITUDE:
+        raise ValueError(
+            f"entries must not exceed {LARGEST_MAGNITUDE:g} in magnitude, since their squares are summed; "
+            f"got {max(-low, high):g}; rescale X"
+        )

@@ -1,0 +1,103 @@
+"""What passes between the row pass and the column step, and who must provide them (docs/math.md, section 4).
+
+    row pass:     given a `Message` from the columns, update each row's (z, l) and tau, return `Sums` over the rows
+    column step:  given the `Sums`, update F; then alpha, pi, the scale and column-wise noise from a few numbers
+
+One contract serves VI and Gibbs, complete and masked data, and every noise structure. Noise enters twice: as a
+precision per row (`noise="feature"`, updated by the row pass itself) or as a weight per column (`"shared"` and
+`"sample"`, already multiplied into the message). Missing entries are zeros in Y and change only Gram matrices.
+
+Shapes: G features, N samples, K factors. N* is N for masked data and 0 for complete data.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+class Message(NamedTuple):
+    """All that the rows need to know of the columns (equation 4.2)."""
+
+    F: Array  # (N, K) column weight times E[f_j]
+    gram: Array  # (K, K) sum over samples of weight times E[f_j f_j']
+    share: Array  # (N*, K, K) each sample's part of `gram`
+    alpha: Array  # (K,) E[alpha_k]
+    log_alpha: Array  # (K,) E[log alpha_k]
+    logit: Array  # (1 or G, K) E[log pi - log(1 - pi)]
+    scale: Array  # (K,) multiplies the stored loadings before they are used: a pending change of scale
+
+
+class Sums(NamedTuple):
+    """All that the columns need to know of the rows (equation 4.3); w_i is tau_i, or 1 for column-wise noise."""
+
+    LY: Array  # (K, N) sum of w_i E[l_i] y_i'
+    LL: Array  # (K, K) sum of w_i E[l_i l_i'] over the rows whose mask is kept as "all but these"
+    LL_share: Array  # (N*, K, K) what to add to LL for each sample
+    count: Array  # (K,) sum of E[z_ik]
+    l2: Array  # (K,) sum of E[z_ik l_ik^2]
+    terms: Array  # (3,) VI: ELBO terms likelihood, loadings, noise. Gibbs: see gibbs_row_pass
+
+
+class VIRows(NamedTuple):
+    """q(l, z) and q(tau) of the rows (equations 3.1 and 3.3)."""
+
+    mu: Array  # (G, K) mean of l given z = 1
+    s2: Array  # (G, K) variance of l given z = 1
+    eta: Array  # (G, K) probability that z = 1
+    tau: Array  # (G,) E[tau_i]; ones for column-wise noise
+
+
+class VIColumns(NamedTuple):
+    """q(F), q(alpha), q(pi) and column-wise q(tau) (equations 3.2 to 3.6)."""
+
+    f_mean: Array  # (K, N)
+    f_var: Array  # (K, N) independent, or (1 or N, K, K) joint
+    tau_shape: Array  # (N,), or (0,) for noise="feature"
+    tau_rate: Array
+    alpha_shape: Array  # (K,)
+    alpha_rate: Array
+    pi_a: Array  # (K,), or (0,) where inclusion is given
+    pi_b: Array
+
+
+class GibbsRows(NamedTuple):
+    """A draw of the rows."""
+
+    Z: NDArray[np.int8]  # (G, K)
+    L: Array  # (G, K)
+    tau: Array  # (G,); ones for column-wise noise
+
+
+class RowNoise(NamedTuple):
+    """The randomness of one Gibbs row pass, indexed by row, so that no split of the rows can change it."""
+
+    uniform: Array  # (G, K) for z
+    normal: Array  # (G, K) for l, used at the active factors
+    gamma: Array  # (G,) standard gamma with shape noise_shape + n_i / 2, for tau
+
+
+class Kernels(Protocol):
+    """An engine: built for one data set and prior, asked for one pass at a time. Inputs are never modified."""
+
+    def vi_row_pass(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]: ...
+
+    def vi_activations(self, columns: VIColumns, sums: Sums, weight: Array) -> tuple[Array, Array]:
+        """New (f_mean, f_var); weight: (N,) column precisions (ones for noise="feature")."""
+        ...
+
+    def gibbs_row_pass(self, rows: GibbsRows, message: Message, noise: Any) -> tuple[GibbsRows, Sums]:
+        """`noise` is what this engine's `row_noise` made."""
+        ...
+
+    def gibbs_activations(self, sums: Sums, weight: Array, normal: Array) -> Array:
+        """A draw of F, (K, N), from standard normals (K, N)."""
+        ...
+
+    def row_noise(self, key: tuple[int, int], sweep: int) -> Any:
+        """The randomness of this sweep's row pass for the stream `key`."""
+        ...

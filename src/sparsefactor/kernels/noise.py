@@ -1,0 +1,95 @@
+"""Counter-based randomness: a draw is a function of (key, sweep, row, position), so no order of work can change it.
+
+Philox4x32 with ten rounds (Salmon and others, 2011). Every engine implements these functions and agrees with this
+file: integers to the bit, floats to rounding. docs/math.md, section 2.6.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .contract import Array, RowNoise
+
+ROUND_0, ROUND_1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)  # Philox4x32's multipliers
+WEYL_0, WEYL_1 = 0x9E3779B9, 0xBB67AE85  # and its key increments
+LOW = np.uint64(0xFFFFFFFF)
+STREAM_Z, STREAM_L, STREAM_TAU = 0, 1, 2
+UNIT = 2.0**-53
+
+
+def stream_key(*entropy: int) -> tuple[int, int]:
+    """Two 32-bit words that name a stream, e.g. stream_key(seed, chain)."""
+    words = np.random.SeedSequence(entropy).generate_state(2, np.uint32)
+    return int(words[0]), int(words[1])
+
+
+def philox(counter: tuple[Any, Any, Any, Any], key: tuple[int, int]) -> tuple[NDArray[np.uint64], ...]:
+    """Four 32-bit words (held in uint64) for each counter; counters broadcast."""
+    c0, c1, c2, c3 = np.broadcast_arrays(*(np.asarray(c, dtype=np.uint64) for c in counter))
+    k0, k1 = key
+    for _ in range(10):
+        p0, p1 = ROUND_0 * c0, ROUND_1 * c2
+        c0, c1, c2, c3 = (
+            (p1 >> np.uint64(32)) ^ c1 ^ np.uint64(k0),
+            p1 & LOW,
+            (p0 >> np.uint64(32)) ^ c3 ^ np.uint64(k1),
+            p0 & LOW,
+        )
+        k0, k1 = (k0 + WEYL_0) & 0xFFFFFFFF, (k1 + WEYL_1) & 0xFFFFFFFF
+    return c0, c1, c2, c3
+
+
+def _unit(high: NDArray[np.uint64], low: NDArray[np.uint64]) -> Array:
+    """53 random bits as a double strictly inside (0, 1)."""
+    bits = (high << np.uint64(21)) ^ (low >> np.uint64(11))
+    return np.asarray((bits.astype(np.float64) + 0.5) * UNIT)
+
+
+def uniform_pair(
+    position: Any, row: Any, sweep: int, stream: int, key: tuple[int, int]
+) -> tuple[Array, Array]:
+    """Two independent uniforms for each (position, row)."""
+    words = philox((position, row, sweep, stream), key)
+    return _unit(words[0], words[1]), _unit(words[2], words[3])
+
+
+def normal_from(u1: Array, u2: Array) -> Array:
+    """Box and Muller's cosine branch."""
+    return np.sqrt(-2.0 * np.log(u1)) * np.cos(2.0 * np.pi * u2)
+
+
+def standard_gamma(shape: Array, rows: NDArray[np.integer], sweep: int, key: tuple[int, int]) -> Array:
+    """Marsaglia and Tsang's method; attempt t of a row reads positions 2t and 2t+1, the boost reads 2^31."""
+    boosted = np.where(shape < 1.0, shape + 1.0, shape)
+    d = boosted - 1.0 / 3.0
+    c = 1.0 / np.sqrt(9.0 * d)
+    out = np.empty(len(rows))
+    waiting = np.arange(len(rows))
+    attempt = 0
+    while waiting.size:
+        x = normal_from(*uniform_pair(2 * attempt, rows[waiting], sweep, STREAM_TAU, key))
+        u, _ = uniform_pair(2 * attempt + 1, rows[waiting], sweep, STREAM_TAU, key)
+        v = (1.0 + c[waiting] * x) ** 3
+        with np.errstate(invalid="ignore", divide="ignore"):
+            good = (v > 0) & (np.log(u) < 0.5 * x * x + d[waiting] * (1.0 - v + np.log(v)))
+        out[waiting[good]] = d[waiting[good]] * v[good]
+        waiting = waiting[~good]
+        attempt += 1
+    boost, _ = uniform_pair(2**31, rows, sweep, STREAM_TAU, key)
+    return np.where(shape < 1.0, out * boost ** (1.0 / shape), out)
+
+
+def row_noise(key: tuple[int, int], sweep: int, rows: NDArray[np.integer], K: int, shape: Array) -> RowNoise:
+    """The randomness of the rows numbered `rows` in one sweep; shape: (len(rows),) of tau's gamma."""
+    k, row = np.arange(K)[None, :], rows[:, None]
+    uniform, _ = uniform_pair(k, row, sweep, STREAM_Z, key)
+    normal = normal_from(*uniform_pair(k, row, sweep, STREAM_L, key))
+    return RowNoise(uniform=uniform, normal=normal, gamma=standard_gamma(shape, rows, sweep, key))
+
+
+def column_generator(key: tuple[int, int], sweep: int) -> np.random.Generator:
+    """The generator of one sweep's column step, which no thread shares."""
+    return np.random.Generator(np.random.Philox(key=[key[0] | key[1] << 32, sweep]))

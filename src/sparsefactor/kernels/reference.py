@@ -1,0 +1,194 @@
+"""THE ORACLE: every update in plain NumPy, one equation a line, slow and obvious. Other engines must agree with it.
+
+Equation numbers are those of docs/math.md.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import digamma, expit, gammaln
+
+from ..data import Data
+from ..model import Prior, gamma_kl
+from .contract import Array, GibbsRows, Message, RowNoise, Sums, VIColumns, VIRows
+from .noise import row_noise
+
+
+class ReferenceKernels:
+    """The oracle as an engine for one data set and prior."""
+
+    def __init__(self, data: Data, prior: Prior) -> None:
+        self.data, self.prior = data, prior
+        self.feature_noise = prior.noise == "feature"
+        self.observed = None if data.observed is None else data.observed.astype(np.float64)
+        self.tau_shape = prior.noise_shape + 0.5 * data.row_count
+
+    # ---- what both methods share ------------------------------------------------------------------------------
+
+    def row_gram(self, i: int, message: Message) -> Array:
+        """A_i = sum over the samples observed in row i of weight times E[f f'] (4.4)."""
+        if self.observed is None:
+            return message.gram
+        return np.einsum("j,jkl->kl", self.observed[i], message.share)
+
+    def logit(self, i: int, message: Message) -> Array:
+        """Prior log odds of row i's inclusions."""
+        return message.logit[i if len(message.logit) > 1 else 0]
+
+    def empty_sums(self) -> Sums:
+        K, N = self.prior.K, self.data.n_samples
+        masked = 0 if self.observed is None else N
+        return Sums(
+            LY=np.zeros((K, N)),
+            LL=np.zeros((K, K)),
+            LL_share=np.zeros((masked, K, K)),
+            count=np.zeros(K),
+            l2=np.zeros(K),
+            terms=np.zeros(3),
+        )
+
+    def add_row(self, sums: Sums, i: int, weight: float, l_mean: Array, l_outer: Array) -> None:
+        """Row i's part of the sums that F needs (4.3)."""
+        sums.LY[...] += weight * np.outer(l_mean, self.data.Y[i])
+        if self.observed is None:
+            sums.LL[...] += weight * l_outer
+        else:
+            sums.LL_share[...] += weight * self.observed[i][:, None, None] * l_outer
+
+    def sample_gram(self, j: int, sums: Sums) -> Array:
+        """D_j = sum over the rows observed in sample j of w_i E[l l'] (4.5)."""
+        return sums.LL if self.observed is None else sums.LL + sums.LL_share[j]
+
+    # ---- variational inference --------------------------------------------------------------------------------
+
+    def vi_row_pass(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]:
+        """q(tau_i), then q(l_ik, z_ik) for k = 1..K, of every row (3.3, 3.1), with their ELBO terms (3.8 to 3.10)."""
+        prior, data = self.prior, self.data
+        mu, s2 = rows.mu * message.scale, rows.s2 * message.scale**2
+        eta, tau = rows.eta.copy(), rows.tau.copy()
+        sums = self.empty_sums()
+        for i in range(data.n_features):
+            A = self.row_gram(i, message)
+            b = message.F.T @ data.Y[i]
+            if self.feature_noise:
+                tau_rate = prior.noise_rate + 0.5 * self.expected_rss(i, A, b, mu[i], s2[i], eta[i])
+                tau[i] = self.tau_shape[i] / tau_rate
+                sums.terms[0] += 0.5 * data.row_count[i] * (digamma(self.tau_shape[i]) - np.log(tau_rate))
+                sums.terms[2] -= gamma_kl(self.tau_shape[i], tau_rate, prior.noise_shape, prior.noise_rate)
+            for k in range(prior.K):
+                others = np.arange(prior.K) != k
+                precision = tau[i] * A[k, k] + message.alpha[k]
+                linear = tau[i] * (b[k] - A[k, others] @ (eta[i, others] * mu[i, others]))
+                s2[i, k] = 1.0 / precision
+                mu[i, k] = s2[i, k] * linear
+                bayes_factor = 0.5 * (message.log_alpha[k] + np.log(s2[i, k]) + mu[i, k] ** 2 / s2[i, k])
+                eta[i, k] = expit(self.logit(i, message)[k] + bayes_factor)
+            l_mean = eta[i] * mu[i]
+            l_square = eta[i] * (mu[i] ** 2 + s2[i])
+            l_outer = np.outer(l_mean, l_mean)
+            np.fill_diagonal(l_outer, l_square)
+            self.add_row(sums, i, tau[i], l_mean, l_outer)
+            sums.count[...] += eta[i]
+            sums.l2[...] += l_square
+            sums.terms[0] -= 0.5 * tau[i] * self.expected_rss(i, A, b, mu[i], s2[i], eta[i])
+            sums.terms[1] += loadings_term(mu[i], s2[i], eta[i], message, self.logit(i, message))
+        return VIRows(mu, s2, eta, tau), sums
+
+    def expected_rss(self, i: int, A: Array, b: Array, mu: Array, s2: Array, eta: Array) -> float:
+        """E[sum over observed j of weight (y_ij - l_i'f_j)^2] (3.4); without the y^2 part for column-wise noise."""
+        l_mean = eta * mu
+        l_variance = eta * (mu**2 + s2) - l_mean**2
+        y_square = self.data.row_ss[i] if self.feature_noise else 0.0
+        return float(y_square - 2.0 * l_mean @ b + l_mean @ A @ l_mean + np.diag(A) @ l_variance)
+
+    def vi_activations(self, columns: VIColumns, sums: Sums, weight: Array) -> tuple[Array, Array]:
+        """q(f_j): coordinate by coordinate (3.5), or jointly over the factors (3.6)."""
+        K, N = columns.f_mean.shape
+        mean = columns.f_mean.copy()
+        if columns.f_var.ndim == 3:
+            covariance = np.empty((N, K, K))
+            for j in range(N):
+                covariance[j] = np.linalg.inv(np.eye(K) + weight[j] * self.sample_gram(j, sums))
+                mean[:, j] = weight[j] * covariance[j] @ sums.LY[:, j]
+            return mean, covariance
+        variance = np.empty((K, N))
+        for j in range(N):
+            D = self.sample_gram(j, sums)
+            for k in range(K):
+                others = np.arange(K) != k
+                variance[k, j] = 1.0 / (1.0 + weight[j] * D[k, k])
+                mean[k, j] = variance[k, j] * weight[j] * (sums.LY[k, j] - D[k, others] @ mean[others, j])
+        return mean, variance
+
+    # ---- Gibbs sampling -----------------------------------------------------------------------------------------
+
+    def row_noise(self, key: tuple[int, int], sweep: int) -> RowNoise:
+        return row_noise(key, sweep, np.arange(self.data.n_features), self.prior.K, self.tau_shape)
+
+    def gibbs_row_pass(self, rows: GibbsRows, message: Message, noise: RowNoise) -> tuple[GibbsRows, Sums]:
+        """tau_i, then z_ik for k = 1..K with l_i integrated out, then l_i (2.1 to 2.4), of every row.
+
+        sums.terms: sum of tau_i y_i'y_i, of n_i log(tau_i) / 2 + log p(tau_i), and of the prior log odds of active z.
+        """
+        prior, data = self.prior, self.data
+        L, Z, tau = rows.L * message.scale, rows.Z.copy(), rows.tau.copy()
+        sums = self.empty_sums()
+        for i in range(data.n_features):
+            A = self.row_gram(i, message)
+            b = message.F.T @ data.Y[i]
+            if self.feature_noise:
+                rss = data.row_ss[i] - 2.0 * L[i] @ b + L[i] @ A @ L[i]
+                tau[i] = noise.gamma[i] / (prior.noise_rate + 0.5 * rss)
+                log_density = prior.noise_shape * np.log(prior.noise_rate) - gammaln(prior.noise_shape)
+                log_density += (prior.noise_shape - 1) * np.log(tau[i]) - prior.noise_rate * tau[i]
+                sums.terms[0] += tau[i] * data.row_ss[i]
+                sums.terms[1] += 0.5 * data.row_count[i] * np.log(tau[i]) + log_density
+            logit = self.logit(i, message)
+            for k in range(prior.K):
+                odds = logit[k] + self.log_bayes_factor(k, Z[i], tau[i] * A, tau[i] * b, message)
+                Z[i, k] = noise.uniform[i, k] < expit(odds)
+            active = Z[i] == 1
+            Q = tau[i] * A[np.ix_(active, active)] + np.diag(message.alpha[active])
+            L[i] = 0.0
+            L[i, active] = draw_normal(Q, tau[i] * b[active], noise.normal[i, active])
+            self.add_row(sums, i, tau[i], L[i], np.outer(L[i], L[i]))
+            sums.count[...] += Z[i]
+            sums.l2[...] += L[i] ** 2
+            sums.terms[2] += logit @ Z[i]
+        return GibbsRows(Z, L, tau), sums
+
+    def log_bayes_factor(self, k: int, z: Array, A: Array, b: Array, message: Message) -> float:
+        """log of p(y | z_k = 1) / p(y | z_k = 0) with l integrated out (2.2): the Schur complement of adding k."""
+        rest = (z == 1) & (np.arange(len(z)) != k)
+        Q = A[np.ix_(rest, rest)] + np.diag(message.alpha[rest])
+        coupling = np.linalg.solve(Q, A[rest, k])
+        c = A[k, k] + message.alpha[k] - A[rest, k] @ coupling
+        r = b[k] - coupling @ b[rest]
+        return float(0.5 * np.log(message.alpha[k]) - 0.5 * np.log(c) + 0.5 * r**2 / c)
+
+    def gibbs_activations(self, sums: Sums, weight: Array, normal: Array) -> Array:
+        """f_j given the rest (2.5)."""
+        K, N = normal.shape
+        F = np.empty((K, N))
+        for j in range(N):
+            Q = np.eye(K) + weight[j] * self.sample_gram(j, sums)
+            F[:, j] = draw_normal(Q, weight[j] * sums.LY[:, j], normal[:, j])
+        return F
+
+
+def draw_normal(Q: Array, linear: Array, normal: Array) -> Array:
+    """A draw from N(Q^-1 linear, Q^-1) made of standard normals, through Q = C C'."""
+    C = np.linalg.cholesky(Q)
+    return np.asarray(np.linalg.solve(C.T, np.linalg.solve(C, linear) + normal))
+
+
+def loadings_term(mu: Array, s2: Array, eta: Array, message: Message, logit: Array) -> float:
+    """E[log p(l, z) - log q(l, z)] of one row, without log(1 - pi), which the columns know (3.8)."""
+    slab = 0.5 * (message.log_alpha + np.log(s2) + 1.0 - message.alpha * (mu**2 + s2))
+    entropy = -(eta * safe_log(eta) + (1.0 - eta) * safe_log(1.0 - eta))
+    return float(np.sum(eta * (slab + logit) + entropy))
+
+
+def safe_log(x: Array) -> Array:
+    """log(x), and 0 at x = 0, for terms of the form x log x."""
+    return np.asarray(np.log(np.where(x > 0, x, 1.0)))

@@ -1,0 +1,208 @@
+"""The sparse factor model: its prior, checked once, and its log joint density (docs/math.md, section 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import betaln, digamma, gammaln, xlog1py, xlogy
+
+from .data import Data
+
+Noise = Literal["feature", "shared", "sample"]
+LOG_2PI = float(np.log(2 * np.pi))
+
+
+@dataclass(frozen=True)
+class Beta:
+    """A Beta(a, b) prior on each factor's inclusion probability, which is then learnt."""
+
+    a: float
+    b: float
+
+    def __post_init__(self) -> None:
+        for name in ("a", "b"):
+            _check_positive(f"Beta's {name}", getattr(self, name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prior:
+    """The prior of the sparse factor model (docs/math.md, equations 1.1 to 1.6).
+
+    n_factors: K; may be left out where `inclusion` is a vector or a matrix.
+    inclusion: prior probability that a loading is non-zero: a scalar, one per factor (K,), one per feature and
+        factor (G, K) to carry annotation, or `Beta(a, b)` to learn it per factor.
+    noise: "feature" (one noise precision per feature, the paper's), "shared" (one in all) or "sample".
+    noise_shape, noise_rate, loading_shape, loading_rate: of the gamma priors on noise and slab precisions.
+    """
+
+    n_factors: int | None = None
+    inclusion: Any = 0.1
+    noise: Noise = "feature"
+    noise_shape: float = 1e-3
+    noise_rate: float = 1e-3
+    loading_shape: float = 1e-3
+    loading_rate: float = 1e-3
+
+    def __post_init__(self) -> None:
+        for name in ("noise_shape", "noise_rate", "loading_shape", "loading_rate"):
+            _check_positive(name, getattr(self, name))
+        if self.noise not in get_args(Noise):
+            raise ValueError(
+                f"noise must be one of {get_args(Noise)}; got {self.noise!r}; choose one of them"
+            )
+        if not isinstance(self.inclusion, Beta):
+            object.__setattr__(self, "inclusion", _checked_inclusion(self.inclusion))
+        object.__setattr__(self, "n_factors", self._resolve_n_factors())
+
+    def _resolve_n_factors(self) -> int:
+        given = self.n_factors
+        implied = None if self.learns_inclusion or self.inclusion.ndim == 0 else int(self.inclusion.shape[-1])
+        if given is None:
+            if implied is None:
+                raise ValueError(
+                    "n_factors must be given when inclusion is a scalar or a Beta; got None; pass n_factors=..."
+                )
+            return implied
+        if isinstance(given, bool) or not isinstance(given, int | np.integer) or given < 1:
+            raise ValueError(
+                f"n_factors must be a whole number of at least 1; got {given!r}; pass n_factors >= 1"
+            )
+        if implied is not None and implied != given:
+            raise ValueError(
+                f"n_factors must equal the length of inclusion's last axis; got {given} and {implied}; "
+                "leave n_factors out or make them agree"
+            )
+        return int(given)
+
+    @property
+    def K(self) -> int:
+        assert self.n_factors is not None
+        return self.n_factors
+
+    @property
+    def learns_inclusion(self) -> bool:
+        return isinstance(self.inclusion, Beta)
+
+    def inclusion_matrix(self) -> NDArray[np.float64]:
+        """(1, K) or (G, K): the prior (mean) probability of inclusion."""
+        if isinstance(self.inclusion, Beta):
+            return np.full((1, self.K), self.inclusion.a / (self.inclusion.a + self.inclusion.b))
+        if self.inclusion.ndim == 2:
+            return self.inclusion
+        return np.broadcast_to(self.inclusion, (1, self.K)).copy()
+
+    def factor_groups(self) -> NDArray[np.intp]:
+        """(K,) labels: two factors are exchangeable a priori when they share a label."""
+        _, labels = np.unique(self.inclusion_matrix(), axis=1, return_inverse=True)
+        return np.asarray(labels, dtype=np.intp).reshape(-1)
+
+    def take(self, order: ArrayLike) -> Prior:
+        """The prior of the factors in `order`: a subset, or another arrangement."""
+        chosen = np.asarray(order, dtype=np.intp)
+        inclusion = self.inclusion
+        if not isinstance(inclusion, Beta) and inclusion.ndim:
+            inclusion = inclusion[..., chosen]
+        return Prior(
+            n_factors=len(chosen),
+            inclusion=inclusion,
+            noise=self.noise,
+            noise_shape=self.noise_shape,
+            noise_rate=self.noise_rate,
+            loading_shape=self.loading_shape,
+            loading_rate=self.loading_rate,
+        )
+
+    def check_fits(self, data: Data) -> None:
+        """Refuse data whose features an inclusion matrix does not describe."""
+        if not isinstance(self.inclusion, Beta) and self.inclusion.ndim == 2:
+            rows = self.inclusion.shape[0]
+            if rows != data.n_features:
+                raise ValueError(
+                    f"an inclusion matrix must have one row per feature; got {rows} rows and {data.n_features} "
+                    "features; transpose it, or select the features of X"
+                )
+
+
+def _check_positive(name: str, value: Any) -> None:
+    try:
+        good = bool(np.isfinite(value) and value > 0) and np.ndim(value) == 0
+    except TypeError:
+        good = False
+    if not good:
+        raise ValueError(f"{name} must be a positive number; got {value!r}; the usual choice is 1e-3")
+
+
+def _checked_inclusion(inclusion: Any) -> NDArray[np.float64]:
+    try:
+        values = np.array(inclusion, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"inclusion must be a number, a vector, a matrix or a Beta; got {inclusion!r}; pass e.g. inclusion=0.1"
+        ) from None
+    if values.ndim > 2 or values.size == 0:
+        raise ValueError(
+            f"inclusion must be a scalar, (n_factors,) or (n_features, n_factors); got shape {values.shape}; reshape it"
+        )
+    inside = (values > 0) & (values < 1)
+    if not inside.all():
+        bad = values[~inside].flat[0]
+        raise ValueError(
+            f"inclusion must lie strictly between 0 and 1; got {bad:g}; use e.g. 0.999 for a factor that is surely dense"
+        )
+    values.flags.writeable = False
+    return values
+
+
+def log_gamma_density(x: Any, shape: Any, rate: Any) -> Any:
+    """log Gamma(x | shape, rate), elementwise."""
+    return shape * np.log(rate) - gammaln(shape) + (shape - 1) * np.log(x) - rate * x
+
+
+def gamma_kl(
+    shape: NDArray[np.float64], rate: NDArray[np.float64], prior_shape: float, prior_rate: float
+) -> NDArray[np.float64]:
+    """KL(Gamma(shape, rate) || Gamma(prior_shape, prior_rate)), elementwise (3.9)."""
+    return np.asarray(
+        (shape - prior_shape) * digamma(shape)
+        - gammaln(shape)
+        + gammaln(prior_shape)
+        + prior_shape * (np.log(rate) - np.log(prior_rate))
+        + shape * (prior_rate / rate - 1.0)
+    )
+
+
+def log_joint(
+    data: Data,
+    prior: Prior,
+    *,
+    L: NDArray[np.float64],
+    F: NDArray[np.float64],
+    Z: NDArray[Any],
+    tau: NDArray[np.float64],
+    alpha: NDArray[np.float64],
+    pi: NDArray[np.float64] | None = None,
+) -> float:
+    """log p(Y, L, Z, F, tau, alpha[, pi]), every constant included (docs/math.md, equation 1.7).
+
+    L, Z: (G, K); F: (K, N); tau: (G,), (1,) or (N,) as the noise structure has it; alpha, pi: (K,).
+    """
+    Z = np.asarray(Z, dtype=bool)
+    weights = tau[:, None] if prior.noise == "feature" else tau[None, :]
+    observed = np.ones(data.Y.shape, dtype=bool) if data.observed is None else data.observed
+    density = 0.5 * (np.log(weights) - LOG_2PI) - 0.5 * weights * (data.Y - L @ F) ** 2
+    total = float(density[observed].sum())
+    slab = 0.5 * (np.log(alpha) - LOG_2PI) - 0.5 * alpha * L**2
+    total += float(slab[Z].sum())
+    probability = prior.inclusion_matrix() if pi is None else pi[None, :]
+    total += float(np.sum(xlogy(Z, probability) + xlog1py(~Z, -probability)))
+    total += float(-0.5 * np.sum(F**2 + LOG_2PI))
+    total += float(np.sum(log_gamma_density(tau, prior.noise_shape, prior.noise_rate)))
+    total += float(np.sum(log_gamma_density(alpha, prior.loading_shape, prior.loading_rate)))
+    if isinstance(prior.inclusion, Beta):
+        assert pi is not None
+        a, b = prior.inclusion.a, prior.inclusion.b
+        total += float(np.sum(xlogy(a - 1, pi) + xlog1py(b - 1, -pi) - betaln(a, b)))
+    return total

@@ -1,0 +1,167 @@
+"""What inference returns: two posteriors that answer the same questions. Imports no inference."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .model import Prior
+
+if TYPE_CHECKING:
+    import pandas
+    import xarray
+
+Array = NDArray[np.float64]
+
+# The model's sample axis is called "observation": ArviZ reserves "sample" for stacked chains and draws.
+DIMS = {
+    "loadings": ("feature", "factor"),
+    "inclusion": ("feature", "factor"),
+    "activations": ("observation", "factor"),
+    "loading_precision": ("factor",),
+    "inclusion_rate": ("factor",),
+}
+NOISE_DIMS = {"feature": ("feature",), "shared": (), "sample": ("observation",)}
+
+
+class Status(enum.Enum):
+    """How a run of VI ended, with what to do about it."""
+
+    CONVERGED = "The ELBO's change fell below the tolerance."
+    MAX_ITER = "Stopped at max_iter before the ELBO settled; raise max_iter, or loosen tol."
+    INTERRUPTED = "Interrupted by the user; the state reached so far is kept; fit again to go on."
+    DROPPED = "Dropped while racing: other trials were ahead; pass race=False to run every trial to the end."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labels:
+    """The names and the centring that a posterior carries from its data."""
+
+    feature_names: NDArray[Any]
+    sample_names: NDArray[Any]
+    offset: Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Posterior:
+    """The questions both posteriors answer. Shapes: see DESIGN's table of words in docs/index.md."""
+
+    prior: Prior
+    labels: Labels
+    loadings_mean: Array  # (n_features, n_factors)
+    loadings_sd: Array
+    inclusion_prob: Array  # (n_features, n_factors)
+    activations_mean: Array  # (n_samples, n_factors)
+    activations_sd: Array
+    noise_precision_mean: Array  # (n_features,), () or (n_samples,): Prior.noise decides
+    loading_precision_mean: Array  # (n_factors,)
+    inclusion_rate_mean: Array  # (n_factors,), or (0,) where inclusion was given
+
+    @property
+    def n_factors(self) -> int:
+        return self.loadings_mean.shape[1]
+
+    @property
+    def feature_names(self) -> NDArray[Any]:
+        return self.labels.feature_names
+
+    @property
+    def sample_names(self) -> NDArray[Any]:
+        return self.labels.sample_names
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write this posterior to one file, atomically; `sparsefactor.load` reads it back."""
+        from .storage import save
+
+        save(self, path)
+
+    def _coords(self) -> dict[str, Any]:
+        return {
+            "feature": self.labels.feature_names,
+            "observation": self.labels.sample_names,
+            "factor": np.arange(self.n_factors),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class VIPosterior(_Posterior):
+    """A variational posterior: q's moments, its ELBO and how it was found."""
+
+    elbo: float
+    elbo_terms: dict[str, float]
+    elbo_history: dict[str, NDArray[Any]]  # iteration, elbo, seconds of the winning trial
+    trial_records: list[dict[str, Any]]
+    status: Status
+    parameters: dict[str, Array] = field(repr=False)  # q's own parameters, by the names of kernels.contract
+
+    @property
+    def converged(self) -> bool:
+        return self.status is Status.CONVERGED
+
+    @property
+    def elbo_trace(self) -> pandas.DataFrame:
+        """The winning trial's ELBO: columns iteration, elbo, seconds."""
+        import pandas as pd
+
+        return pd.DataFrame(self.elbo_history)
+
+    @property
+    def trials(self) -> pandas.DataFrame:
+        """One line per trial: its start, iterations, ELBO, seconds, status, and whether it won."""
+        import pandas as pd
+
+        return pd.DataFrame(self.trial_records)
+
+    def reconstruct(self) -> Array:
+        """(n_samples, n_features): the posterior mean of F'L', centring undone; fills what was missing."""
+        return self.activations_mean @ self.loadings_mean.T + self.labels.offset
+
+    def to_datatree(self) -> xarray.DataTree:
+        """Moments of q as an xarray DataTree with named dims (feature, observation, factor)."""
+        import xarray as xr
+
+        noise = NOISE_DIMS[self.prior.noise]
+        posterior = {
+            "loadings_mean": (DIMS["loadings"], self.loadings_mean),
+            "loadings_sd": (DIMS["loadings"], self.loadings_sd),
+            "inclusion_prob": (DIMS["loadings"], self.inclusion_prob),
+            "activations_mean": (DIMS["activations"], self.activations_mean),
+            "activations_sd": (DIMS["activations"], self.activations_sd),
+            "noise_precision_mean": (noise, self.noise_precision_mean),
+            "loading_precision_mean": (DIMS["loading_precision"], self.loading_precision_mean),
+        }
+        if self.prior.learns_inclusion:
+            posterior["inclusion_rate_mean"] = (DIMS["inclusion_rate"], self.inclusion_rate_mean)
+        history = {name: ("step", values) for name, values in self.elbo_history.items()}
+        attrs = {"elbo": self.elbo, "status": self.status.name, "inference": "vi"}
+        return xr.DataTree.from_dict(
+            {
+                "variational": xr.Dataset(posterior, coords=self._coords(), attrs=attrs),
+                "elbo_trace": xr.Dataset(history),
+            }
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MCMCPosterior(_Posterior):
+    """Draws of the posterior under one labelling, and their moments."""
+
+    draws: xarray.DataTree = field(repr=False)
+    signal_mean: Array = field(repr=False)  # (n_samples, n_features): mean over draws of F'L'
+    permutations: NDArray[np.intp] = field(
+        repr=False
+    )  # (chain, draw, factor): the sampler's label of each factor
+    signs: NDArray[np.int8] = field(repr=False)  # (chain, draw, factor)
+
+    def reconstruct(self) -> Array:
+        """(n_samples, n_features): the mean over draws of F'L', centring undone; fills what was missing."""
+        return self.signal_mean + self.labels.offset
+
+    def to_datatree(self) -> xarray.DataTree:
+        """The draws themselves: groups posterior and sample_stats, ready for ArviZ."""
+        return self.draws
