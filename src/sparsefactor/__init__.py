@@ -1,3 +1,63 @@
-"""Bayesian sparse factor analysis."""
+"""Bayesian sparse factor analysis: a few interpretable factors, each touching few features, with honest uncertainty.
+
+Names are loaded when they are first used, so that `import sparsefactor` stays quick. Two functions share their
+module's name; they are loaded at once, so that the name always means the function.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .relabel import match as match
+from .relabel import relabel as relabel
+from .simulate import Simulation as Simulation
+from .simulate import simulate as simulate
+from .simulate import simulate_paper as simulate_paper
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from .metrics import baseline as baseline
+    from .metrics import confusion as confusion
+    from .metrics import fill_in_error as fill_in_error
+    from .metrics import score as score
+    from .mcmc import sample as sample
+    from .model import Beta as Beta
+    from .model import Prior as Prior
+    from .posterior import MCMCPosterior as MCMCPosterior
+    from .posterior import Status as Status
+    from .posterior import VIPosterior as VIPosterior
+    from .start import Start as Start
+    from .storage import load as load
+    from .vi import ConvergenceWarning as ConvergenceWarning
+    from .vi import fit_vi as fit_vi
+
+_HOME = {
+    "Beta": "model",
+    "ConvergenceWarning": "vi",
+    "MCMCPosterior": "posterior",
+    "Prior": "model",
+    "Start": "start",
+    "Status": "posterior",
+    "VIPosterior": "posterior",
+    "baseline": "metrics",
+    "confusion": "metrics",
+    "fill_in_error": "metrics",
+    "fit_vi": "vi",
+    "load": "storage",
+    "sample": "mcmc",
+    "score": "metrics",
+}
+
+__all__ = ["Simulation", "__version__", "match", "relabel", "simulate", "simulate_paper", *sorted(_HOME)]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'sparsefactor' has no attribute {name!r}; its public names are {__all__}")
+    return getattr(import_module(f".{_HOME[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -1,13 +1,26 @@
-"""Starting points: point values of L and F from which VI climbs and chains set out."""
+"""Starting points: point values of L and F from which VI climbs and chains set out.
+
+No single start finds the best optimum on every data set, so `init="auto"` is a portfolio. All but the random start
+lie in the span of the leading singular vectors and differ by how these are rotated.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from .data import Data
 from .kernels.contract import Array
+from .model import Prior
+
+# The order in which `init="auto"` takes its starts; repeated for further trials with fresh randomness.
+PORTFOLIO = ("varimax", "ica", "rotation", "ica", "varimax", "ica", "rotation", "ica", "varimax", "random")
+# Up to this many samples (or features), the singular vectors come from the exact Gram matrix of the smaller side.
+EXACT_SIDE = 1500
+COMPLETION_ROUNDS = 30
 
 
 class Start(NamedTuple):
@@ -18,9 +31,161 @@ class Start(NamedTuple):
     F: Array
 
 
-def random_start(data: Data, K: int, rng: np.random.Generator) -> Start:
-    """The paper's start: every loading and activation an independent normal, at the data's scale."""
-    scale = data.unit_scale() / np.sqrt(K)
-    return Start(
-        "random", scale * rng.standard_normal((data.n_features, K)), rng.standard_normal((K, data.n_samples))
-    )
+def starts(data: Data, prior: Prior, init: str | Start, n_trials: int, seed: int) -> Iterator[Start]:
+    """The starting points of `n_trials` trials; a Start of the user's own is one trial."""
+    if isinstance(init, Start):
+        _check_start(init, data, prior)
+        yield init
+        return
+    if init not in INITS:
+        raise ValueError(f"init must be one of {INITS} or a Start; got {init!r}; choose one of them")
+    maker = StartMaker(data, prior.K, seed)
+    for trial in range(n_trials):
+        name = PORTFOLIO[trial % len(PORTFOLIO)] if init == "auto" else init
+        yield maker.make(name, trial)
+
+
+def _check_start(start: Start, data: Data, prior: Prior) -> None:
+    wanted = (data.n_features, prior.K), (prior.K, data.n_samples)
+    if start.L.shape != wanted[0] or start.F.shape != wanted[1]:
+        raise ValueError(
+            f"a Start must have L of shape {wanted[0]} and F of shape {wanted[1]}; got {start.L.shape} and "
+            f"{start.F.shape}; transpose or select"
+        )
+    if not (np.all(np.isfinite(start.L)) and np.all(np.isfinite(start.F))):
+        raise ValueError("a Start must be finite; got NaN or infinite values; replace them")
+
+
+class StartMaker:
+    """Makes starts for one data set; trial numbers make them differ, the seed makes them repeatable."""
+
+    def __init__(self, data: Data, K: int, seed: int) -> None:
+        self.data, self.K, self.seed = data, K, seed
+
+    def make(self, name: str, trial: int) -> Start:
+        rng = np.random.default_rng([self.seed, trial])
+        if name == "random":
+            return self.random(rng)
+        # The first trial of each kind starts its rotation from the singular vectors themselves.
+        first = PORTFOLIO.index(name) == trial
+        return self.rotated(name, ROTATIONS[name](self.loadings, rng, first))
+
+    def random(self, rng: np.random.Generator) -> Start:
+        """The paper's start: every loading and activation an independent normal, at the data's scale."""
+        scale = self.data.unit_scale() / np.sqrt(self.K)
+        L = scale * rng.standard_normal((self.data.n_features, self.K))
+        return Start("random", L, rng.standard_normal((self.K, self.data.n_samples)))
+
+    def rotated(self, name: str, R: Array) -> Start:
+        """The leading singular vectors under the rotation R, activations of unit mean square, padded up to K."""
+        L, F = self.loadings @ R, R.T @ self.activations
+        short = self.K - L.shape[1]
+        if short > 0:
+            rng = np.random.default_rng([self.seed, 1, self.K])
+            small = 0.1 * self.data.unit_scale() / np.sqrt(self.K)
+            L = np.hstack([L, small * rng.standard_normal((len(L), short))])
+            F = np.vstack([F, rng.standard_normal((short, F.shape[1]))])
+        return Start(name, np.ascontiguousarray(L), np.ascontiguousarray(F))
+
+    @property
+    def loadings(self) -> Array:
+        return self._vectors[0]
+
+    @property
+    def activations(self) -> Array:
+        return self._vectors[1]
+
+    @cached_property
+    def _vectors(self) -> tuple[Array, Array]:
+        """(G, r) loadings U S / sqrt(N) and (r, N) activations sqrt(N) V', r <= K."""
+        Y = np.asarray(self.data.Y, dtype=np.float64) / self.data.unit_scale()
+        rank = min(self.K, *Y.shape)
+        rng = np.random.default_rng([self.seed, 2])
+        if self.data.observed is not None:
+            Y = low_rank_completion(Y, self.data.observed, rank, rng)
+        U, s, Vt = leading_svd(Y, rank, rng)
+        N = Y.shape[1]
+        return U * (s * self.data.unit_scale() / np.sqrt(N)), Vt * np.sqrt(N)
+
+
+def leading_svd(Y: Array, rank: int, rng: np.random.Generator) -> tuple[Array, Array, Array]:
+    """The `rank` leading singular triplets: exact through the smaller side's Gram matrix, or randomised when large."""
+    if min(Y.shape) <= EXACT_SIDE:
+        if Y.shape[0] < Y.shape[1]:
+            V, s, Ut = leading_svd(Y.T, rank, rng)
+            return Ut.T, s, V.T
+        values, vectors = np.linalg.eigh(Y.T @ Y)
+        s = np.sqrt(np.maximum(values[::-1][:rank], 0.0))
+        V = vectors[:, ::-1][:, :rank]
+        # A singular value lost in rounding has no direction of its own: its loadings are zero.
+        solid = s > 1e-7 * max(s[0], np.finfo(float).tiny)
+        U = np.where(solid, (Y @ V) / np.where(solid, s, 1.0), 0.0)
+        return U, np.where(solid, s, 0.0), V.T
+    Q = rng.standard_normal((Y.shape[1], rank + 10))
+    for _ in range(3):
+        Q, _ = np.linalg.qr(Y @ Q)
+        Q, _ = np.linalg.qr(Y.T @ Q)
+    U, s, Wt = np.linalg.svd(Y @ Q, full_matrices=False)
+    return U[:, :rank], s[:rank], (Wt @ Q.T)[:rank]
+
+
+def low_rank_completion(Y: Array, observed: np.ndarray, rank: int, rng: np.random.Generator) -> Array:
+    """Fill the missing entries by alternating a shrunken truncated SVD and the data (zeros at first)."""
+    filled = Y.copy()
+    hole = ~observed
+    previous = np.zeros(int(hole.sum()))
+    for _ in range(COMPLETION_ROUNDS):
+        U, s, Vt = leading_svd(filled, rank, rng)
+        # Shrink by the smallest kept value: what a factor takes from noise alone is of about that size.
+        signal = (U * np.maximum(s - s[-1], 0.0)) @ Vt
+        filled[hole] = signal[hole]
+        change = np.linalg.norm(filled[hole] - previous)
+        if change <= 1e-3 * np.linalg.norm(filled[hole]):
+            break
+        previous = filled[hole]
+    return filled
+
+
+def random_rotation(K: int, rng: np.random.Generator) -> Array:
+    Q, R = np.linalg.qr(rng.standard_normal((K, K)))
+    return np.asarray(Q * np.sign(np.diag(R)))
+
+
+def rotate_randomly(L: Array, rng: np.random.Generator, first: bool) -> Array:
+    return random_rotation(L.shape[1], rng)
+
+
+def rotate_varimax(L: Array, rng: np.random.Generator, first: bool) -> Array:
+    """The rotation R for which the squared entries of L R vary most within columns (Kaiser, 1958)."""
+    R = np.eye(L.shape[1]) if first else random_rotation(L.shape[1], rng)
+    previous = 0.0
+    for _ in range(100):
+        rotated = L @ R
+        square = rotated * rotated
+        U, s, Vt = np.linalg.svd(L.T @ (rotated * (square - np.mean(square, axis=0))))
+        R = U @ Vt
+        if s.sum() <= previous * (1 + 1e-6):
+            break
+        previous = s.sum()
+    return R
+
+
+def rotate_ica(L: Array, rng: np.random.Generator, first: bool) -> Array:
+    """The rotation R for which the columns of whitened L R are least Gaussian (FastICA, all columns at once, tanh)."""
+    norms = np.linalg.norm(L, axis=0)
+    white = L * np.where(norms > 0, np.sqrt(len(L)) / np.where(norms > 0, norms, 1.0), 0.0)
+    R = np.eye(L.shape[1]) if first else random_rotation(L.shape[1], rng)
+    for _ in range(100):
+        g = np.tanh(white @ R)
+        U, _, Vt = np.linalg.svd(white.T @ g / len(L) - R * np.mean(1.0 - g**2, axis=0))
+        new = U @ Vt
+        moved = 1.0 - np.min(np.abs(np.sum(new * R, axis=0)))
+        R = new
+        if moved < 1e-4:
+            break
+    return R
+
+
+Rotation = Callable[[Array, np.random.Generator, bool], Array]
+ROTATIONS: dict[str, Rotation] = {"varimax": rotate_varimax, "ica": rotate_ica, "rotation": rotate_randomly}
+INITS = ("auto", "random", *ROTATIONS)

@@ -7,11 +7,24 @@ from ..kernels.contract import Kernels
 from ..kernels.reference import ReferenceKernels
 from ..model import Prior
 
-BACKENDS = ("auto", "reference")
+BACKENDS = ("auto", "cpu", "reference")
 
 
-def build_kernels(data: Data, prior: Prior, backend: str = "auto") -> Kernels:
-    """The engine called `backend` for this data and prior."""
+def build_kernels(data: Data, prior: Prior, backend: str = "auto", n_threads: int | None = None) -> Kernels:
+    """The engine called `backend` for this data and prior; "auto" is "cpu". n_threads=None: every core."""
     if backend not in BACKENDS:
         raise ValueError(f"backend must be one of {BACKENDS}; got {backend!r}; choose one of them")
-    return ReferenceKernels(data, prior)
+    if n_threads is not None and n_threads < 1:
+        raise ValueError(f"n_threads must be at least 1; got {n_threads}; pass None to use every core")
+    if backend == "reference":
+        return ReferenceKernels(data, prior)
+    try:
+        import numba  # noqa: F401
+    except ImportError as problem:
+        raise ImportError(
+            f"backend {backend!r} needs Numba, which cannot be imported ({problem}); "
+            'install it with "pip install numba", or pass backend="reference", which is slow'
+        ) from problem
+    from .local import CpuKernels
+
+    return CpuKernels(data, prior, n_threads)

@@ -43,7 +43,7 @@ def philox(counter: tuple[Any, Any, Any, Any], key: tuple[int, int]) -> tuple[ND
 
 
 def _unit(high: NDArray[np.uint64], low: NDArray[np.uint64]) -> Array:
-    """53 random bits as a double strictly inside (0, 1)."""
+    """53 random bits as a double in (0, 1]: never 0, and 1 only where all bits are set."""
     bits = (high << np.uint64(21)) ^ (low >> np.uint64(11))
     return np.asarray((bits.astype(np.float64) + 0.5) * UNIT)
 

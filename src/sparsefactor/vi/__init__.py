@@ -1,1 +1,4 @@
 """Variational inference."""
+
+from .fit import ConvergenceWarning as ConvergenceWarning
+from .fit import fit_vi as fit_vi

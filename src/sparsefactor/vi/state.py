@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import betaln, digamma
 
 from ..data import Data
@@ -37,6 +38,7 @@ class CAVI:
         self.data, self.prior, self.kernels, self.joint = data, prior, kernels, joint
         self.column_noise = prior.noise != "feature"
         self.ones = np.ones(data.n_samples)
+        self.n_groups = len(np.unique(prior.factor_groups()))
         if not prior.learns_inclusion:
             pi = prior.inclusion_matrix()
             self.fixed_logit = np.log(pi) - np.log1p(-pi)
@@ -195,6 +197,44 @@ class CAVI:
             f_mean=columns.f_mean * c[:, None], f_var=f_var, alpha_rate=columns.alpha_rate / c**2
         )
         return scaled, 1.0 / c
+
+    # ---- which factor has which inclusion prior -------------------------------------------------------------------
+
+    def assignment_gain(self, state: VIState) -> Array:
+        """(K, K) E[log p(z_k)] if factor k had the inclusion prior of factor p, less a constant of p (3.14)."""
+        pi = self.prior.inclusion_matrix()
+        if len(pi) == 1:
+            return np.asarray(np.outer(state.sums.count, self.fixed_logit[0]))
+        return np.asarray(state.rows.eta.T @ self.fixed_logit)
+
+    def reordered(self, state: VIState, order: NDArray[np.intp]) -> VIState:
+        """The same state with the factors in another order, so that factor order[p] comes under prior p."""
+        rows, columns, sums = state.rows, state.columns, state.sums
+        square = np.ix_(order, order)
+        gain = self.assignment_gain(state)
+        terms = state.terms.copy()
+        terms[TERMS.index("loadings")] += gain[order, np.arange(len(order))].sum() - np.trace(gain)
+        return VIState(
+            rows=VIRows(mu=rows.mu[:, order], s2=rows.s2[:, order], eta=rows.eta[:, order], tau=rows.tau),
+            columns=columns._replace(
+                f_mean=columns.f_mean[order],
+                f_var=columns.f_var[:, *square] if columns.f_var.ndim == 3 else columns.f_var[order],
+                alpha_shape=columns.alpha_shape[order],
+                alpha_rate=columns.alpha_rate[order],
+                pi_a=columns.pi_a[order] if len(columns.pi_a) else columns.pi_a,
+                pi_b=columns.pi_b[order] if len(columns.pi_b) else columns.pi_b,
+            ),
+            sums=Sums(
+                LY=sums.LY[order],
+                LL=sums.LL[square],
+                LL_share=sums.LL_share[:, *square],
+                count=sums.count[order],
+                l2=sums.l2[order],
+                terms=sums.terms,
+            ),
+            terms=terms,
+            elbo=float(terms.sum()),
+        )
 
     # ---- noise that belongs to the columns (noise="shared" and "sample") ----------------------------------------
 

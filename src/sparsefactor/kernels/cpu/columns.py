@@ -1,0 +1,170 @@
+"""The activations given the rows' sums: q(f_j) for VI, a draw of f_j for Gibbs (docs/math.md, 2.5, 3.5, 3.6).
+
+With complete data and equal weights every sample has the same precision matrix, which is factored once.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from .lanes import OPTIONS
+
+
+@njit(**OPTIONS)
+def factor_precision(LL, LL_share, j, weight, C):
+    """C C' = I + weight D_j, with D_j = LL, or LL + LL_share[j] for masked data (4.5)."""
+    K = C.shape[0]
+    masked = LL_share.shape[0] > 0
+    for a in range(K):
+        for e in range(a + 1):
+            total = LL[a, e] + LL_share[j, a, e] if masked else LL[a, e]
+            total *= weight
+            if a == e:
+                total += 1.0
+            for d in range(e):
+                total -= C[a, d] * C[e, d]
+            # D_j is positive semidefinite, so a pivot is at least 1 whatever rounding says.
+            C[a, e] = math.sqrt(max(total, 1.0)) if a == e else total / C[e, e]
+
+
+@njit(**OPTIONS)
+def invert_factor(C, inverse, covariance):
+    """covariance = (C C')^-1; inverse is working space for C^-1."""
+    K = C.shape[0]
+    for a in range(K):
+        for e in range(K):
+            inverse[a, e] = 0.0
+        inverse[a, a] = 1.0
+        for d in range(a):
+            for e in range(d + 1):
+                inverse[a, e] -= C[a, d] * inverse[d, e]
+        for e in range(a + 1):
+            inverse[a, e] /= C[a, a]
+    covariance[:] = 0.0
+    for d in range(K):
+        for a in range(d + 1):
+            for e in range(d + 1):
+                covariance[a, e] += inverse[d, a] * inverse[d, e]
+
+
+@njit(**OPTIONS)
+def independent_shared(mean_in, LY, LL, weight, mean, variance):
+    """q(f_kj) for k = 1..K with complete data (3.5), all samples at once."""
+    K, N = mean.shape
+    mean[:] = mean_in
+    for k in range(K):
+        for j in range(N):
+            mean[k, j] = LY[k, j]
+        for m in range(K):
+            if m != k:
+                d = LL[k, m]
+                for j in range(N):
+                    mean[k, j] -= d * mean[m, j]
+        d = LL[k, k]
+        for j in range(N):
+            variance[k, j] = 1.0 / (1.0 + weight[j] * d)
+        for j in range(N):
+            mean[k, j] *= weight[j] * variance[k, j]
+
+
+@njit(**OPTIONS)
+def independent_each(first, last, mean_in, LY, LL, LL_share, weight, mean, variance):
+    """q(f_kj) for k = 1..K with masked data (3.5), samples first .. last."""
+    K = mean.shape[0]
+    f = np.empty(K)
+    for j in range(first, last):
+        D = LL_share[j]
+        for k in range(K):
+            f[k] = mean_in[k, j]
+        for k in range(K):
+            own = LL[k, k] + D[k, k]
+            linear = LY[k, j] + own * f[k]
+            for m in range(K):
+                linear -= (LL[k, m] + D[k, m]) * f[m]
+            variance[k, j] = 1.0 / (1.0 + weight[j] * own)
+            f[k] = variance[k, j] * weight[j] * linear
+            mean[k, j] = f[k]
+
+
+@njit(**OPTIONS)
+def joint_each(first, last, LY, LL, LL_share, weight, mean, covariance):
+    """q(f_j) over the factors jointly (3.6), samples first .. last, each with its own covariance."""
+    K = mean.shape[0]
+    C, inverse = np.empty((K, K)), np.empty((K, K))
+    for j in range(first, last):
+        factor_precision(LL, LL_share, j, weight[j], C)
+        invert_factor(C, inverse, covariance[j])
+        for k in range(K):
+            total = 0.0
+            for m in range(K):
+                total += covariance[j, k, m] * LY[m, j]
+            mean[k, j] = weight[j] * total
+
+
+@njit(**OPTIONS)
+def joint_shared(LY, LL, LL_share, weight, mean, covariance):
+    """q(f_j) over the factors jointly (3.6), with one covariance for all samples."""
+    K, N = mean.shape
+    C, inverse = np.empty((K, K)), np.empty((K, K))
+    factor_precision(LL, LL_share, 0, weight[0], C)
+    invert_factor(C, inverse, covariance[0])
+    for k in range(K):
+        for j in range(N):
+            mean[k, j] = 0.0
+        for m in range(K):
+            s = weight[0] * covariance[0, k, m]
+            for j in range(N):
+                mean[k, j] += s * LY[m, j]
+
+
+@njit(**OPTIONS)
+def draw_each(first, last, LY, LL, LL_share, weight, normal, F):
+    """f_j given the rest (2.5), samples first .. last, each with its own precision."""
+    K = F.shape[0]
+    C, x = np.empty((K, K)), np.empty(K)
+    for j in range(first, last):
+        factor_precision(LL, LL_share, j, weight[j], C)
+        for a in range(K):
+            total = weight[j] * LY[a, j]
+            for e in range(a):
+                total -= C[a, e] * x[e]
+            x[a] = total / C[a, a]
+        for a in range(K):
+            x[a] += normal[a, j]
+        for a in range(K - 1, -1, -1):
+            x[a] /= C[a, a]
+            for e in range(a):
+                x[e] -= C[a, e] * x[a]
+            F[a, j] = x[a]
+
+
+@njit(**OPTIONS)
+def draw_shared(LY, LL, LL_share, weight, normal, F):
+    """f_j given the rest (2.5), with one precision for all samples."""
+    K, N = F.shape
+    C = np.empty((K, K))
+    factor_precision(LL, LL_share, 0, weight[0], C)
+    for a in range(K):
+        for j in range(N):
+            F[a, j] = weight[0] * LY[a, j]
+        for e in range(a):
+            c = C[a, e]
+            for j in range(N):
+                F[a, j] -= c * F[e, j]
+        c = 1.0 / C[a, a]
+        for j in range(N):
+            F[a, j] *= c
+    for a in range(K):
+        for j in range(N):
+            F[a, j] += normal[a, j]
+    for a in range(K - 1, -1, -1):
+        c = 1.0 / C[a, a]
+        for j in range(N):
+            F[a, j] *= c
+        for e in range(a):
+            c = C[a, e]
+            for j in range(N):
+                F[e, j] -= c * F[a, j]

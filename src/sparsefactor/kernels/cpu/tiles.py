@@ -1,0 +1,162 @@
+"""Rows in fixed tiles: what the compiled row passes read, and how the tiles' sums become `Sums`.
+
+A tile's size depends on the problem's shape alone and tiles are added in their order, so the result is the same to
+the bit for any number of threads. Symmetric matrices are kept as their upper triangle, row after row ("packed").
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from ...data import Data
+from ...model import Prior
+from ..contract import Array
+from .lanes import LANES, OPTIONS
+
+ROWS_PER_TILE = 64  # the least that keeps a tile's products efficient
+MOST_TILES = 32
+FEWEST_TILES = 4
+SHARE_BYTES = 2**28  # bound on the tiles' sums for masked data, where each holds a (K, K) matrix per sample
+
+
+class Problem(NamedTuple):
+    """All of the data and the prior that a row pass reads. The mask is a list of columns for each row."""
+
+    Y: NDArray[np.floating]  # (G, N)
+    row_ss: Array  # (G,)
+    half_count: Array  # (G,) half the number of observed entries
+    tau_shape: Array  # (G,)
+    start: NDArray[np.int64]  # (G + 1,) where each row's list starts in `columns`; (1,) for complete data
+    columns: NDArray[np.int32]  # the missing columns of a row, or its observed ones where those are fewer
+    lists_missing: NDArray[np.bool_]  # (G,) which of the two; (0,) for complete data
+    tile: int  # rows per tile
+    feature_noise: bool
+    noise_shape: float
+    noise_rate: float
+
+
+class TileSums(NamedTuple):
+    """The sums of each tile; T = K (K + 1) / 2."""
+
+    LY: Array  # (tiles, K, N)
+    LL: Array  # (tiles, K, K)
+    LL_share: Array  # (tiles, N*, T)
+    count: Array  # (tiles, K)
+    l2: Array  # (tiles, K)
+    terms: Array  # (tiles, 3)
+
+
+def build_problem(data: Data, prior: Prior) -> Problem:
+    start, columns, lists_missing = column_lists(data.observed)
+    return Problem(
+        Y=np.ascontiguousarray(data.Y),
+        row_ss=data.row_ss,
+        half_count=0.5 * data.row_count,
+        tau_shape=prior.noise_shape + 0.5 * data.row_count,
+        start=start,
+        columns=columns,
+        lists_missing=lists_missing,
+        tile=tile_rows(data.n_features, data.n_samples, prior.K, not data.is_complete),
+        feature_noise=prior.noise == "feature",
+        noise_shape=float(prior.noise_shape),
+        noise_rate=float(prior.noise_rate),
+    )
+
+
+def column_lists(
+    observed: NDArray[np.bool_] | None,
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_]]:
+    """The shorter of each row's missing and observed columns, one row after another."""
+    if observed is None:
+        return np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.bool_)
+    lists_missing = 2 * observed.sum(axis=1) >= observed.shape[1]
+    rows, columns = np.nonzero(observed != lists_missing[:, None])
+    start = np.zeros(len(observed) + 1, np.int64)
+    np.cumsum(np.bincount(rows, minlength=len(observed)), out=start[1:])
+    return start, columns.astype(np.int32), lists_missing
+
+
+def tile_rows(G: int, N: int, K: int, masked: bool) -> int:
+    """Rows per tile, a multiple of LANES."""
+    tiles = MOST_TILES
+    if masked:
+        tiles = max(FEWEST_TILES, min(tiles, SHARE_BYTES // (8 * N * packed_size(K))))
+    rows = max(ROWS_PER_TILE, -(-G // tiles))
+    return -(-rows // LANES) * LANES
+
+
+def packed_size(K: int) -> int:
+    return K * (K + 1) // 2
+
+
+def empty_tile_sums(problem: Problem, K: int) -> TileSums:
+    G, N = problem.Y.shape
+    tiles = -(-G // problem.tile)
+    shared = N if len(problem.lists_missing) else 0
+    return TileSums(
+        LY=np.empty((tiles, K, N)),
+        LL=np.empty((tiles, K, K)),
+        LL_share=np.empty((tiles, shared, packed_size(K))),
+        count=np.empty((tiles, K)),
+        l2=np.empty((tiles, K)),
+        terms=np.empty((tiles, 3)),
+    )
+
+
+@njit(**OPTIONS)
+def packed_offset(k, K):
+    """Where row k of the upper triangle lies, less k: entry (k, m) with m >= k is at packed_offset(k, K) + m."""
+    return k * K - k * (k + 1) // 2
+
+
+@njit(**OPTIONS)
+def pack(square, packed):
+    """The upper triangles of square (n, K, K) into packed (n, T)."""
+    n, K, _ = square.shape
+    for j in range(n):
+        for k in range(K):
+            offset = packed_offset(k, K)
+            for m in range(k, K):
+                packed[j, offset + m] = square[j, k, m]
+
+
+@njit(**OPTIONS)
+def unpack(packed, square):
+    """The symmetric matrix whose upper triangle is packed (T,)."""
+    K = square.shape[0]
+    for k in range(K):
+        offset = packed_offset(k, K)
+        for m in range(k, K):
+            square[k, m] = packed[offset + m]
+            square[m, k] = packed[offset + m]
+
+
+@njit(**OPTIONS)
+def add_tiles(tiles, LY, LL, LL_share, small):
+    """The sums over all tiles, in their order. small: (2 K + 3,) count, l2 and terms."""
+    n_tiles, K, N = tiles.LY.shape
+    LY[:] = 0.0
+    LL[:] = 0.0
+    small[:] = 0.0
+    for t in range(n_tiles):
+        for k in range(K):
+            for j in range(N):
+                LY[k, j] += tiles.LY[t, k, j]
+            for m in range(K):
+                LL[k, m] += tiles.LL[t, k, m]
+            small[k] += tiles.count[t, k]
+            small[K + k] += tiles.l2[t, k]
+        for m in range(3):
+            small[2 * K + m] += tiles.terms[t, m]
+    shared, T = tiles.LL_share.shape[1:]
+    total = np.empty(T)
+    for j in range(shared):
+        total[:] = 0.0
+        for t in range(n_tiles):
+            for m in range(T):
+                total[m] += tiles.LL_share[t, j, m]
+        unpack(total, LL_share[j])

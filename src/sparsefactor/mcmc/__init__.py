@@ -1,0 +1,5 @@
+"""Collapsed Gibbs sampling."""
+
+from .sample import sample as sample
+
+__all__ = ["sample"]

@@ -1,0 +1,186 @@
+"""Collapsed Gibbs sampling: the state and one sweep (docs/math.md, section 2).
+
+A sweep is the row pass (tau, z, l) and then the column step (F, column-wise tau, alpha, pi): the paper's Algorithm 1
+read from another point of its cycle, with moves that leave the posterior invariant at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from scipy.special import betaln, xlog1py, xlogy
+
+from ..data import Data
+from ..kernels.contract import Array, GibbsRows, Kernels, Message, Sums
+from ..kernels.noise import column_generator
+from ..model import LOG_2PI, Beta, Prior, log_gamma_density
+
+
+class GibbsState(NamedTuple):
+    """A draw. The rows' loadings are still to be multiplied by `scale` (see `loadings`)."""
+
+    rows: GibbsRows
+    F: Array  # (K, N)
+    alpha: Array  # (K,)
+    pi: Array  # (K,), or (0,) where inclusion is given
+    tau: Array  # (N,) column-wise noise precision, or (0,) for noise="feature"
+    scale: Array  # (K,)
+
+    @property
+    def loadings(self) -> Array:
+        """(G, K) L of this draw."""
+        return self.rows.L * self.scale
+
+
+class GibbsInfo(NamedTuple):
+    """What a sweep tells beside its draw."""
+
+    log_joint: float
+
+
+class Move(Protocol):
+    """A step that leaves the posterior invariant, made of the columns and the rows' sums."""
+
+    name: str
+
+    def __call__(self, state: GibbsState, sums: Sums, prior: Prior, rng: np.random.Generator) -> GibbsState: ...
+
+
+class Gibbs:
+    """The sweeps of one data set, prior and engine."""
+
+    def __init__(self, data: Data, prior: Prior, kernels: Kernels, moves: Sequence[Move] = ()) -> None:
+        self.data, self.prior, self.kernels, self.moves = data, prior, kernels, tuple(moves)
+        self.column_noise = prior.noise != "feature"
+        self.ones = np.ones(data.n_samples)
+
+    def sweep(self, state: GibbsState, key: tuple[int, int], sweep: int) -> tuple[GibbsState, GibbsInfo]:
+        """One sweep; its randomness is a function of (key, sweep) alone."""
+        rows, sums = self.kernels.gibbs_row_pass(
+            state.rows, self.message(state), self.kernels.row_noise(key, sweep)
+        )
+        rng = column_generator(key, sweep)
+        F = self.sample_f(state, sums, rng)
+        tau = self.sample_tau(F, sums, rng)
+        alpha = self.sample_alpha(sums, rng)
+        pi = self.sample_pi(sums, rng)
+        state = GibbsState(rows, F, alpha, pi, tau, np.ones(len(alpha)))
+        for move in self.moves:
+            state = move(state, sums, self.prior, rng)
+        return state, GibbsInfo(log_joint=self.log_joint(state, sums))
+
+    def start(self, L: Array, F: Array) -> GibbsState:
+        """A state around point values of L (G, K) and F (K, N); the first sweep redraws every row."""
+        K = len(F)
+        Z = (L != 0).astype(np.int8)
+        count, l2 = Z.sum(axis=0).astype(np.float64), np.sum(L**2, axis=0)
+        alpha = (self.prior.loading_shape + 0.5 * count) / (self.prior.loading_rate + 0.5 * l2)
+        pi = np.zeros(0)
+        if isinstance(self.prior.inclusion, Beta):
+            a, b = self.prior.inclusion.a, self.prior.inclusion.b
+            pi = (a + count) / (a + b + self.data.n_features)
+        tau = np.zeros(0)
+        if self.column_noise:
+            residual = self.data.Y - L @ F
+            if self.data.observed is not None:
+                residual[~self.data.observed] = 0.0
+            shape, rate = self.noise_posterior(np.sum(residual**2, axis=0))
+            tau = shape / rate
+        rows = GibbsRows(Z=Z, L=L.copy(), tau=np.ones(len(L)))
+        return GibbsState(rows, F.copy(), alpha, pi, tau, np.ones(K))
+
+    def message(self, state: GibbsState) -> Message:
+        """What the rows need of the columns (4.2)."""
+        F, weight = state.F, self.weight(state.tau)
+        weighted = F * weight
+        K = len(F)
+        share = np.zeros((0, K, K))
+        if not self.data.is_complete:
+            share = weighted.T[:, :, None] * F.T[:, None, :]
+        pi = state.pi[None, :] if self.prior.learns_inclusion else self.prior.inclusion_matrix()
+        return Message(
+            F=np.ascontiguousarray(weighted.T),
+            gram=weighted @ F.T,
+            share=share,
+            alpha=state.alpha,
+            log_alpha=np.log(state.alpha),
+            logit=np.log(pi) - np.log1p(-pi),
+            scale=state.scale,
+        )
+
+    def weight(self, tau: Array) -> Array:
+        return tau if self.column_noise else self.ones
+
+    # ---- the column step, one conditional each ------------------------------------------------------------------
+
+    def sample_f(self, state: GibbsState, sums: Sums, rng: np.random.Generator) -> Array:
+        """F given the rest (2.5)."""
+        return self.kernels.gibbs_activations(sums, self.weight(state.tau), rng.standard_normal(state.F.shape))
+
+    def sample_tau(self, F: Array, sums: Sums, rng: np.random.Generator) -> Array:
+        """Column-wise tau given the rest (2.1)."""
+        if not self.column_noise:
+            return np.zeros(0)
+        shape, rate = self.noise_posterior(self.data.column_ss - self.explained(F, sums))
+        if self.prior.noise == "shared":
+            return np.full(len(rate), rng.standard_gamma(shape[0]) / rate[0])
+        return np.asarray(rng.standard_gamma(shape) / rate)
+
+    def noise_posterior(self, rss: Array) -> tuple[Array, Array]:
+        count = self.data.column_count
+        if self.prior.noise == "shared":
+            rss, count = np.full_like(rss, rss.sum()), np.full_like(count, count.sum())
+        return self.prior.noise_shape + 0.5 * count, self.prior.noise_rate + 0.5 * rss
+
+    def explained(self, F: Array, sums: Sums) -> Array:
+        """(N,) 2 f_j'(sum w l y_j) - f_j' D_j f_j: what the factors take off a sample's weighted sum of squares."""
+        if self.data.is_complete:
+            quadratic = np.sum(F * (sums.LL @ F), axis=0)
+        else:
+            quadratic = np.sum(F * np.einsum("jkl,lj->kj", sums.LL + sums.LL_share, F), axis=0)
+        return np.asarray(2.0 * np.sum(F * sums.LY, axis=0) - quadratic)
+
+    def sample_alpha(self, sums: Sums, rng: np.random.Generator) -> Array:
+        """alpha_k given the rest (2.7)."""
+        shape = self.prior.loading_shape + 0.5 * sums.count
+        return positive(rng.standard_gamma(shape) / (self.prior.loading_rate + 0.5 * sums.l2))
+
+    def sample_pi(self, sums: Sums, rng: np.random.Generator) -> Array:
+        """pi_k given the rest, where it is learnt (2.8)."""
+        if not isinstance(self.prior.inclusion, Beta):
+            return np.zeros(0)
+        pi = rng.beta(self.prior.inclusion.a + sums.count, self.prior.inclusion.b + self.data.n_features - sums.count)
+        return np.clip(pi, 1e-300, 1.0 - 2.0**-53)  # a draw that rounds to 0 or 1 would have infinite odds
+
+    # ---- the log joint density of the draw (1.7), from the sums alone ---------------------------------------------
+
+    def log_joint(self, state: GibbsState, sums: Sums) -> float:
+        """The sums are of the loadings before `state.scale`, so F is brought back to that scale beside them."""
+        prior, data = self.prior, self.data
+        tau, alpha, pi = state.tau, state.alpha, state.pi
+        F, l2 = state.F * state.scale[:, None], sums.l2 * state.scale**2
+        weighted_ss, row_part, log_odds = sums.terms
+        total = -0.5 * data.n_observed * LOG_2PI - 0.5 * np.sum(state.F**2 + LOG_2PI)
+        if self.column_noise:
+            total += 0.5 * data.column_count @ np.log(tau) - 0.5 * tau @ (data.column_ss - self.explained(F, sums))
+            own = tau[:1] if prior.noise == "shared" else tau
+            total += np.sum(log_gamma_density(own, prior.noise_shape, prior.noise_rate))
+        else:
+            total += row_part - 0.5 * (weighted_ss - np.sum(self.explained(F, sums)))
+        total += np.sum(0.5 * sums.count * (np.log(alpha) - LOG_2PI) - 0.5 * alpha * l2)
+        total += np.sum(log_gamma_density(alpha, prior.loading_shape, prior.loading_rate))
+        if isinstance(prior.inclusion, Beta):
+            a, b = prior.inclusion.a, prior.inclusion.b
+            total += np.sum(xlogy(sums.count, pi) + xlog1py(data.n_features - sums.count, -pi))
+            total += np.sum(xlogy(a - 1, pi) + xlog1py(b - 1, -pi) - betaln(a, b))
+        else:
+            out = np.log1p(-np.broadcast_to(prior.inclusion_matrix(), (data.n_features, prior.K)))
+            total += log_odds + np.sum(out)
+        return float(total)
+
+
+def positive(x: Array) -> Array:
+    """Lift what underflowed to zero: a gamma of tiny shape can, and a precision of zero is no precision."""
+    return np.maximum(x, np.finfo(np.float64).tiny)

@@ -1,0 +1,108 @@
+"""Errors against a truth, as the paper measures them, and the fill-in error (docs/math.md, section 6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import linear_sum_assignment
+
+from .model import Prior
+from .relabel import match
+from .simulate import Simulation
+
+Array = NDArray[np.float64]
+
+
+def score(p: Any, truth: Simulation) -> dict[str, float]:
+    """Accuracy of Z, and RRMSE of loadings, activations and signal, after matching, signs and scaling.
+
+    Each factor is scaled so that its activations have the truth's norm, and its loadings inversely. A factor of the
+    truth without partner counts as zeros. A factor of p without partner counts in the signal only.
+    p: with loadings_mean, activations_mean, inclusion_prob and reconstruct().
+    """
+    matching = match(p, truth)
+    loadings = matching.apply(p.loadings_mean)
+    activations = matching.apply(p.activations_mean)
+    scale = _scale_to(activations, truth.activations)
+    included = matching.apply(_included(p.inclusion_prob), signed=False)
+    offset = getattr(getattr(p, "labels", None), "offset", 0.0)
+    return {
+        "z_accuracy": float(np.mean(included == truth.inclusion)),
+        "rrmse_loadings": _rrmse(loadings / scale, truth.loadings),
+        "rrmse_activations": _rrmse(activations * scale, truth.activations),
+        "rrmse_signal": _rrmse(p.reconstruct() - offset, truth.signal),
+    }
+
+
+def confusion(p: Any, truth: Simulation) -> NDArray[np.intp]:
+    """(2, 2) counts of Z after matching: rows the truth (out, in), columns the inferred (out, in)."""
+    included = match(p, truth).apply(_included(p.inclusion_prob), signed=False)
+    pairs = 2 * truth.inclusion.astype(np.intp) + included
+    return np.bincount(pairs.ravel(), minlength=4).reshape(2, 2)
+
+
+def baseline(truth: Simulation, prior: Prior) -> dict[str, float]:
+    """The score of the prior mean: rounded prior inclusion for Z, and zeros for all else.
+
+    As a posterior is matched before it is scored, so the prior's factors are given their best order.
+    """
+    probability = np.broadcast_to(prior.inclusion_matrix(), (len(truth.inclusion), prior.K))
+    included = _included(probability)
+    agree = np.stack([np.mean(included == column[:, None], axis=0) for column in truth.inclusion.T])
+    empty = np.mean(~truth.inclusion, axis=0)
+    rows, columns = linear_sum_assignment(-(agree - empty[:, None]))
+    accuracy = empty.copy()
+    accuracy[rows] = agree[rows, columns]
+    return {
+        "z_accuracy": float(accuracy.mean()),
+        "rrmse_loadings": _rrmse(np.zeros_like(truth.loadings), truth.loadings),
+        "rrmse_activations": _rrmse(np.zeros_like(truth.activations), truth.activations),
+        "rrmse_signal": _rrmse(np.zeros_like(truth.signal), truth.signal),
+    }
+
+
+def fill_in_error(p: Any, X_true: ArrayLike, mask: ArrayLike) -> float:
+    """RRMSE of p.reconstruct() on the entries held out: sqrt(sum (prediction - x)^2 / sum x^2).
+
+    X_true: (n_samples, n_features) with numbers where mask is True; mask: (n_samples, n_features) bool.
+    """
+    predicted = np.asarray(p.reconstruct())
+    values, held_out = np.asarray(X_true, dtype=np.float64), np.asarray(mask)
+    if values.shape != predicted.shape or held_out.shape != predicted.shape:
+        raise ValueError(
+            f"X_true and mask must have the shape of the data, {predicted.shape}; got {values.shape} and "
+            f"{held_out.shape}; pass (n_samples, n_features) arrays"
+        )
+    if held_out.dtype != np.bool_:
+        raise ValueError(f"mask must be boolean; got dtype {held_out.dtype}; pass e.g. mask.astype(bool)")
+    if not held_out.any():
+        raise ValueError("mask must hold out at least one entry; got none; set mask to True where X was hidden")
+    if not np.isfinite(values[held_out]).all():
+        raise ValueError(
+            "X_true must be finite where mask is True; got NaN or infinite entries; pass the values before they were "
+            "hidden, and mask only what was observed"
+        )
+    return _rrmse(predicted[held_out], values[held_out])
+
+
+def _included(probability: ArrayLike) -> NDArray[np.bool_]:
+    """A loading counts as non-zero where that is more likely than not."""
+    return np.asarray(probability) > 0.5
+
+
+def _scale_to(activations: Array, target: Array) -> Array:
+    """(n_factors,) c such that c times each column has the target's norm; 1 where either column vanishes."""
+    own, wanted = np.linalg.norm(activations, axis=0), np.linalg.norm(target, axis=0)
+    # Below this a norm is that of a factor that has died; dividing by it would overflow.
+    alive = (own > 1e-150) & (wanted > 1e-150)
+    return np.where(alive, wanted / np.where(alive, own, 1.0), 1.0)
+
+
+def _rrmse(estimate: Array, truth: Array) -> float:
+    """Relative root mean squared error; against a truth of zeros, 0 if met and infinite if not."""
+    error, size = float(np.sum((estimate - truth) ** 2)), float(np.sum(truth**2))
+    if size == 0.0:
+        return 0.0 if error == 0.0 else float("inf")
+    return float(np.sqrt(error / size))

@@ -1,0 +1,297 @@
+"""Data drawn from the model, with the truth beside it: any shape, and the paper's own simulation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .model import Beta, Prior
+
+Array = NDArray[np.float64]
+
+# The paper's structure of Z: the ones of each factor, in fortieths of the features.
+PAPER_BLOCKS = (
+    ((30, 31), (36, 37), (39, 40)),
+    ((6, 7), (20, 21), (22, 23), (36, 39)),
+    ((0, 1), (5, 6), (20, 22), (30, 36)),
+    ((0, 5), (20, 30)),
+    ((0, 20),),
+    ((0, 40),),
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Simulation:
+    """Simulated data and the truth behind them.
+
+    X: (n_samples, n_features), NaN where missing; X_complete: the same without holes.
+    loadings, inclusion: (n_features, n_factors); activations: (n_samples, n_factors).
+    noise_precision: (n_features,), or () and (n_samples,) for a prior whose noise is "shared" or "sample".
+    loading_precision: (n_factors,) of the slab, NaN where the loadings were given.
+    inclusion_rate: (n_factors,) as drawn from a Beta, or (0,) where there was none.
+    """
+
+    X: Array
+    X_complete: Array
+    loadings: Array
+    activations: Array
+    inclusion: NDArray[np.bool_]
+    noise_precision: Array
+    loading_precision: Array
+    inclusion_rate: Array
+
+    @property
+    def signal(self) -> Array:
+        """(n_samples, n_features): F'L', the data's expectation."""
+        return self.activations @ self.loadings.T
+
+    @property
+    def missing(self) -> NDArray[np.bool_]:
+        """(n_samples, n_features): where X has a hole."""
+        return np.isnan(self.X)
+
+    @property
+    def n_samples(self) -> int:
+        return self.X.shape[0]
+
+    @property
+    def n_features(self) -> int:
+        return self.X.shape[1]
+
+    @property
+    def n_factors(self) -> int:
+        return self.loadings.shape[1]
+
+
+def simulate(
+    *,
+    n_features: int,
+    n_samples: int,
+    inclusion: ArrayLike | None = None,
+    n_factors: int | None = None,
+    snr: float | None = None,
+    prior: Prior | None = None,
+    loadings: ArrayLike | None = None,
+    activations: ArrayLike | None = None,
+    missing: float = 0.0,
+    seed: int = 0,
+) -> Simulation:
+    """Draw data from the sparse factor model (docs/math.md, equations 1.1 to 1.6).
+
+    inclusion: probability that a loading is non-zero, in [0, 1]: a scalar (with n_factors), (n_factors,) or
+        (n_features, n_factors). A matrix of zeros and ones is Z itself.
+    loadings: (n_features, n_factors), used where Z is one; without `inclusion`, Z is where they are non-zero.
+    activations: (n_samples, n_factors). What is not given is drawn, standard normal without a prior.
+    snr: sets each feature's noise precision to snr / V_i, V_i the sample variance of its signal. A feature without
+        signal gets the median noise of those that have one (precision 1 where none has).
+    prior: draws the inclusion rate (where it is a Beta), the slab precision and, without snr, the noise precision.
+    missing: fraction of the entries made NaN, at random; every feature and every sample keeps at least one.
+    seed: parts have streams of their own, so e.g. another snr or missing leaves loadings and activations alone.
+    """
+    G, N = _checked_count("n_features", n_features), _checked_count("n_samples", n_samples)
+    if inclusion is not None and prior is not None:
+        raise ValueError(
+            "inclusion must come from one place; got both inclusion and prior; leave inclusion out, or put it "
+            "into the prior"
+        )
+    if snr is None and prior is None:
+        raise ValueError("the noise must be set by snr or prior; got neither; pass e.g. snr=5")
+    probability = None if inclusion is None else _checked_probability(inclusion)
+    given_L = None if loadings is None else _checked_matrix("loadings", loadings, G, "n_features")
+    given_F = None if activations is None else _checked_matrix("activations", activations, N, "n_samples")
+    K = _agreed_n_factors(n_factors, probability, prior, given_L, given_F)
+    rngs = [np.random.default_rng(child) for child in _checked_seed(seed).spawn(6)]
+    rng_Z, rng_L, rng_F, rng_precision, rng_noise, rng_missing = rngs
+
+    rate = np.zeros(0)
+    if prior is not None:
+        probability = prior.inclusion_matrix()
+        if isinstance(prior.inclusion, Beta):
+            rate = rng_Z.beta(prior.inclusion.a, prior.inclusion.b, size=K)
+            probability = rate
+    if given_L is not None and inclusion is None:
+        Z = given_L != 0
+    elif probability is None:
+        raise ValueError("inclusion must be given where it cannot be read off; got None; pass e.g. inclusion=0.1")
+    else:
+        Z = _draw_inclusion(probability, G, K, rng_Z)
+
+    alpha = np.ones(K)
+    if given_L is not None:
+        alpha = np.full(K, np.nan)
+        L = np.where(Z, given_L, 0.0)
+    else:
+        if prior is not None:
+            alpha = _gamma(rng_precision, "loading", prior.loading_shape, prior.loading_rate, K)
+        L = np.where(Z, rng_L.standard_normal((G, K)) / np.sqrt(alpha), 0.0)
+    F = rng_F.standard_normal((N, K)) if given_F is None else given_F
+
+    signal = F @ L.T
+    if snr is not None:
+        tau = _noise_precision_of_snr(signal, snr, prior)
+    else:
+        assert prior is not None
+        size = {"feature": (G,), "shared": (), "sample": (N,)}[prior.noise]
+        tau = _gamma(rng_precision, "noise", prior.noise_shape, prior.noise_rate, size)
+    by_sample = prior is not None and prior.noise == "sample"
+    noise = rng_noise.standard_normal((N, G)) / np.sqrt(tau[:, None] if by_sample else tau)
+    complete = signal + noise
+    return Simulation(
+        X=np.where(_draw_missing(missing, N, G, rng_missing), np.nan, complete),
+        X_complete=complete,
+        loadings=L,
+        activations=F,
+        inclusion=Z,
+        noise_precision=tau,
+        loading_precision=alpha,
+        inclusion_rate=rate,
+    )
+
+
+def simulate_paper(snr: float = 5, seed: int = 0, missing: float = 0.0) -> Simulation:
+    """The paper's simulation: 800 features, 100 samples, five sparse factors and a dense one, the same Z for all."""
+    return simulate(n_features=800, n_samples=100, inclusion=paper_inclusion(), snr=snr, missing=missing, seed=seed)
+
+
+def paper_inclusion(n_features: int = 800) -> NDArray[np.bool_]:
+    """(n_features, 6): the paper's block structure of Z; n_features a multiple of 40."""
+    if n_features < 40 or n_features % 40:
+        raise ValueError(
+            f"the paper's structure needs a multiple of 40 features; got {n_features}; use the paper's 800"
+        )
+    Z = np.zeros((n_features, len(PAPER_BLOCKS)), dtype=bool)
+    for k, blocks in enumerate(PAPER_BLOCKS):
+        for start, stop in blocks:
+            Z[start * n_features // 40 : stop * n_features // 40, k] = True
+    return Z
+
+
+def _draw_inclusion(probability: Array, G: int, K: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    if probability.ndim == 2 and probability.shape[0] not in (1, G):
+        raise ValueError(
+            f"an inclusion matrix must have one row per feature; got {probability.shape[0]} rows and {G} features; "
+            "transpose it, or change n_features"
+        )
+    return rng.random((G, K)) < probability
+
+
+def _noise_precision_of_snr(signal: Array, snr: float, prior: Prior | None) -> Array:
+    """(n_features,): snr / V_i, and for features without signal the median of the others' noise."""
+    if not (_is_number(snr) and np.isfinite(snr) and snr > 0):
+        raise ValueError(f"snr must be a positive number; got {snr!r}; pass e.g. snr=5")
+    if prior is not None and prior.noise != "feature":
+        raise ValueError(
+            f"snr sets one noise precision per feature; got a prior with noise={prior.noise!r}; leave snr out to draw "
+            'the noise from the prior, or use noise="feature"'
+        )
+    if len(signal) < 2:
+        raise ValueError(
+            f"snr needs the sample variance of the signal, so n_samples >= 2; got {len(signal)}; use a prior instead"
+        )
+    variance = np.var(signal, axis=0, ddof=1)
+    # A constant signal has variance zero but for rounding.
+    variance[variance <= (8 * np.finfo(float).eps * np.abs(signal).max(axis=0)) ** 2] = 0.0
+    has_signal = variance > 0
+    if not has_signal.any():
+        return np.ones(len(variance))
+    variance[~has_signal] = np.median(variance[has_signal])
+    return snr / variance
+
+
+def _gamma(rng: np.random.Generator, what: str, shape: float, rate: float, size: Any) -> Array:
+    """Gamma draws; a vague prior's draws underflow, and 1 / sqrt(precision) would not be finite."""
+    draws = np.asarray(rng.gamma(shape, 1.0 / rate, size=size))
+    if not np.all(np.isfinite(draws) & (draws > 1e-200)):
+        raise ValueError(
+            f"{what}_shape must be large enough to draw from; got {shape:g}, under which a drawn precision is "
+            f"{float(draws.min()):g}; pass a prior with e.g. {what}_shape=3"
+        )
+    return draws
+
+
+def _draw_missing(missing: float, N: int, G: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """(N, G) holes: as many as asked for, all entries equally likely, no row or column empty."""
+    if not (_is_number(missing) and 0 <= missing < 1):
+        raise ValueError(f"missing must be a fraction, at least 0 and below 1; got {missing!r}; pass e.g. missing=0.1")
+    holes = np.zeros((N, G), dtype=bool)
+    count = round(missing * N * G)
+    if count == 0:
+        return holes
+    # These max(N, G) entries stay: they meet every sample and every feature.
+    index = np.arange(max(N, G))
+    kept = np.zeros((N, G), dtype=bool)
+    kept[rng.permutation(N)[index % N], rng.permutation(G)[index % G]] = True
+    free = np.flatnonzero(~kept)
+    if count > len(free):
+        raise ValueError(
+            f"missing must leave an entry to every feature and sample; got {missing:g} at {N} samples by {G} features; "
+            f"the most is {len(free) / (N * G):.3g}"
+        )
+    holes.flat[rng.choice(free, size=count, replace=False)] = True
+    return holes
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def _checked_count(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1; got {value!r}; pass {name} >= 1")
+    return int(value)
+
+
+def _checked_seed(seed: Any) -> np.random.SeedSequence:
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"seed must be a whole number of at least 0; got {seed!r}; pass e.g. seed=0")
+    return np.random.SeedSequence(int(seed))
+
+
+def _checked_probability(inclusion: ArrayLike) -> Array:
+    try:
+        values = np.array(inclusion, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"inclusion must be a number, a vector or a matrix; got {inclusion!r}; pass e.g. inclusion=0.1"
+        ) from None
+    if values.ndim > 2 or values.size == 0:
+        raise ValueError(
+            f"inclusion must be a scalar, (n_factors,) or (n_features, n_factors); got shape {values.shape}; reshape it"
+        )
+    inside = (values >= 0) & (values <= 1)
+    if not inside.all():
+        raise ValueError(f"inclusion must lie between 0 and 1; got {values[~inside].flat[0]:g}; pass probabilities")
+    return values
+
+
+def _checked_matrix(name: str, given: ArrayLike, rows: int, rows_name: str) -> Array:
+    values = np.array(given, dtype=np.float64)
+    if values.ndim != 2 or values.shape[0] != rows or values.shape[1] < 1:
+        raise ValueError(
+            f"{name} must be ({rows_name}, n_factors); got shape {values.shape} with {rows_name}={rows}; transpose it"
+        )
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name} must be finite; got {values[~np.isfinite(values)].flat[0]:g}; replace such entries")
+    return values
+
+
+def _agreed_n_factors(
+    n_factors: int | None, probability: Array | None, prior: Prior | None, L: Array | None, F: Array | None
+) -> int:
+    claims = {
+        "n_factors": None if n_factors is None else _checked_count("n_factors", n_factors),
+        "inclusion": None if probability is None or probability.ndim == 0 else probability.shape[-1],
+        "prior": None if prior is None else prior.K,
+        "loadings": None if L is None else L.shape[1],
+        "activations": None if F is None else F.shape[1],
+    }
+    found = {name: K for name, K in claims.items() if K is not None}
+    if not found:
+        raise ValueError("n_factors must be given when inclusion is a scalar; got None; pass n_factors=...")
+    if len(set(found.values())) > 1:
+        listed = ", ".join(f"{K} by {name}" for name, K in found.items())
+        raise ValueError(f"the number of factors must be one; got {listed}; make them agree")
+    return next(iter(found.values()))

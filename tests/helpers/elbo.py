@@ -1,0 +1,114 @@
+"""The ELBO twice more, on its own: entry by entry from Appendix B's expectations, and by Monte Carlo."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+from scipy.special import digamma, xlogy
+
+from sparsefactor.data import Data
+from sparsefactor.kernels.contract import Array, VIColumns, VIRows
+from sparsefactor.model import Beta, Prior, log_joint
+
+
+class Q(NamedTuple):
+    """All parameters of q. tau_shape, tau_rate: (G,), (1,) or (N,)."""
+
+    mu: Array
+    s2: Array
+    eta: Array
+    f_mean: Array
+    f_cov: Array  # (N, K, K)
+    tau_shape: Array
+    tau_rate: Array
+    alpha_shape: Array
+    alpha_rate: Array
+    pi_a: Array
+    pi_b: Array
+
+
+def q_of(data: Data, prior: Prior, rows: VIRows, columns: VIColumns) -> Q:
+    """Collect q; a row's tau is kept by the engines as its mean, and its shape is known."""
+    K, N = columns.f_mean.shape
+    if columns.f_var.ndim == 3:
+        cov = np.broadcast_to(columns.f_var, (N, K, K)).copy()
+    else:
+        cov = np.stack([np.diag(columns.f_var[:, j]) for j in range(N)])
+    if prior.noise == "feature":
+        shape = prior.noise_shape + 0.5 * data.row_count
+        rate = shape / rows.tau
+    else:
+        end = 1 if prior.noise == "shared" else N
+        shape, rate = columns.tau_shape[:end], columns.tau_rate[:end]
+    return Q(
+        rows.mu.copy(), rows.s2.copy(), rows.eta.copy(), columns.f_mean.copy(), cov, shape.copy(), rate.copy(),
+        columns.alpha_shape.copy(), columns.alpha_rate.copy(), columns.pi_a.copy(), columns.pi_b.copy(),
+    )  # fmt: skip
+
+
+def direct_elbo(data: Data, prior: Prior, q: Q) -> float:
+    """E_q[log p - log q], term by term, with dense expectations for every entry."""
+    G, K = q.mu.shape
+    N = q.f_mean.shape[1]
+    observed = np.ones((G, N), dtype=bool) if data.observed is None else data.observed
+    tau, log_tau = q.tau_shape / q.tau_rate, digamma(q.tau_shape) - np.log(q.tau_rate)
+    alpha, log_alpha = q.alpha_shape / q.alpha_rate, digamma(q.alpha_shape) - np.log(q.alpha_rate)
+    l_mean, l_square = q.eta * q.mu, q.eta * (q.mu**2 + q.s2)
+    total = 0.0
+    for i in range(G):
+        ll = np.outer(l_mean[i], l_mean[i])
+        ll[np.diag_indices(K)] = l_square[i]
+        for j in range(N):
+            if not observed[i, j]:
+                continue
+            n = {"feature": i, "shared": 0, "sample": j}[prior.noise]
+            ff = np.outer(q.f_mean[:, j], q.f_mean[:, j]) + q.f_cov[j]
+            square = data.Y[i, j] ** 2 - 2 * data.Y[i, j] * l_mean[i] @ q.f_mean[:, j] + np.sum(ll * ff)
+            total += 0.5 * (log_tau[n] - np.log(2 * np.pi) - tau[n] * square)
+    total += np.sum(q.eta * 0.5 * (log_alpha - np.log(2 * np.pi)) - 0.5 * alpha * l_square)
+    if isinstance(prior.inclusion, Beta):
+        both = digamma(q.pi_a + q.pi_b)
+        log_in, log_out = digamma(q.pi_a) - both, digamma(q.pi_b) - both
+        a, b = prior.inclusion.a, prior.inclusion.b
+        log_norm = stats.beta(a, b).logpdf(0.5) - (a - 1) * np.log(0.5) - (b - 1) * np.log(0.5)
+        total += np.sum((a - 1) * log_in + (b - 1) * log_out + log_norm)
+        total += sum(stats.beta(x, y).entropy() for x, y in zip(q.pi_a, q.pi_b, strict=True))
+    else:
+        log_in, log_out = np.log(prior.inclusion_matrix()), np.log(1 - prior.inclusion_matrix())
+    total += np.sum(q.eta * log_in + (1 - q.eta) * log_out)
+    total -= 0.5 * np.sum(q.f_mean**2 + np.log(2 * np.pi)) + 0.5 * np.sum(np.trace(q.f_cov, axis1=1, axis2=2))
+    for shape, rate, mean, log_mean, a, b in (
+        (q.tau_shape, q.tau_rate, tau, log_tau, prior.noise_shape, prior.noise_rate),
+        (q.alpha_shape, q.alpha_rate, alpha, log_alpha, prior.loading_shape, prior.loading_rate),
+    ):
+        constant = stats.gamma(a, scale=1 / b).logpdf(1.0) + b
+        total += np.sum((a - 1) * log_mean - b * mean + constant)
+        total += np.sum(stats.gamma(shape, scale=1 / rate).entropy())
+    total += np.sum(0.5 * q.eta * (np.log(2 * np.pi * q.s2) + 1) - xlogy(q.eta, q.eta) - xlogy(1 - q.eta, 1 - q.eta))
+    total += sum(stats.multivariate_normal(np.zeros(K), cov).entropy() for cov in q.f_cov)
+    return float(total)
+
+
+def monte_carlo_elbo(data: Data, prior: Prior, q: Q, n: int, seed: int = 0) -> tuple[float, float]:
+    """The mean of log p - log q over draws from q, and its standard error."""
+    rng = np.random.default_rng(seed)
+    N = q.f_mean.shape[1]
+    values = np.empty(n)
+    for t in range(n):
+        Z = rng.random(q.eta.shape) < q.eta
+        L = np.where(Z, q.mu + np.sqrt(q.s2) * rng.standard_normal(q.mu.shape), 0.0)
+        F = np.stack([rng.multivariate_normal(q.f_mean[:, j], q.f_cov[j]) for j in range(N)], axis=1)
+        tau = rng.gamma(q.tau_shape) / q.tau_rate
+        alpha = rng.gamma(q.alpha_shape) / q.alpha_rate
+        pi = rng.beta(q.pi_a, q.pi_b) if len(q.pi_a) else None
+        log_q = np.sum(np.where(Z, np.log(q.eta), np.log(1 - q.eta)))
+        log_q += np.sum(stats.norm.logpdf(L, q.mu, np.sqrt(q.s2))[Z])
+        log_q += sum(stats.multivariate_normal.logpdf(F[:, j], q.f_mean[:, j], q.f_cov[j]) for j in range(N))
+        log_q += np.sum(stats.gamma.logpdf(tau, q.tau_shape, scale=1 / q.tau_rate))
+        log_q += np.sum(stats.gamma.logpdf(alpha, q.alpha_shape, scale=1 / q.alpha_rate))
+        if pi is not None:
+            log_q += np.sum(stats.beta.logpdf(pi, q.pi_a, q.pi_b))
+        values[t] = log_joint(data, prior, L=L, F=F, Z=Z, tau=tau, alpha=alpha, pi=pi) - log_q
+    return float(values.mean()), float(values.std(ddof=1) / np.sqrt(n))

@@ -1,0 +1,120 @@
+"""The joint-distribution test (Geweke, 2004): alternate the sampler with fresh data and the prior must come back.
+
+Start from the prior, then repeat: draw data given the parameters, apply the sampler once. If the sampler leaves the
+posterior invariant, the parameters have the prior's distribution at every step. Each replicate's average over its
+steps is therefore an unbiased and independent estimate of a prior expectation, and a z-score needs no correction for
+autocorrelation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from sparsefactor.data import Data
+from sparsefactor.kernels.contract import Array, GibbsRows
+from sparsefactor.kernels.noise import stream_key
+from sparsefactor.mcmc.state import Gibbs, GibbsState
+from sparsefactor.model import Beta, Prior
+
+G, N, K = 3, 4, 2
+
+
+def mask_for(missing: bool) -> np.ndarray | None:
+    if not missing:
+        return None
+    observed = np.ones((G, N), dtype=bool)
+    observed[0, 1] = observed[1, 0] = observed[1, 3] = observed[2, 2] = False
+    return observed
+
+
+def draw_prior(prior: Prior, rng: np.random.Generator) -> GibbsState:
+    """Parameters from the prior."""
+    pi = np.zeros(0)
+    probability = prior.inclusion_matrix()
+    if isinstance(prior.inclusion, Beta):
+        pi = rng.beta(prior.inclusion.a, prior.inclusion.b, K)
+        probability = pi[None, :]
+    alpha = rng.gamma(prior.loading_shape, 1 / prior.loading_rate, K)
+    Z = (rng.random((G, K)) < probability).astype(np.int8)
+    L = Z * rng.standard_normal((G, K)) / np.sqrt(alpha)
+    row_tau, tau = np.ones(G), np.zeros(0)
+    if prior.noise == "feature":
+        row_tau = rng.gamma(prior.noise_shape, 1 / prior.noise_rate, G)
+    else:
+        tau = rng.gamma(prior.noise_shape, 1 / prior.noise_rate, N)
+        if prior.noise == "shared":
+            tau[:] = tau[0]
+    F = rng.standard_normal((K, N))
+    return GibbsState(GibbsRows(Z, L, row_tau), F, alpha, pi, tau, np.ones(K))
+
+
+def draw_data(state: GibbsState, observed: np.ndarray | None, rng: np.random.Generator) -> Data:
+    """Data given the parameters."""
+    precision = state.rows.tau[:, None] if not len(state.tau) else state.tau[None, :]
+    Y = state.loadings @ state.F + rng.standard_normal((G, N)) / np.sqrt(precision)
+    if observed is not None:
+        Y[~observed] = 0.0
+    return Data(Y=Y, observed=observed, offset=np.zeros(G), feature_names=np.arange(G), sample_names=np.arange(N))
+
+
+def statistics(state: GibbsState) -> Array:
+    """Functions of the parameters with light tails, for every block of them and across blocks."""
+    Z, L, F = state.rows.Z.astype(float), state.loadings, state.F
+    tau = np.log(state.tau) if len(state.tau) else np.log(state.rows.tau)
+    signal = np.tanh(L @ F)
+    values = [
+        Z.mean(),
+        Z.mean() ** 2,
+        Z[:, 0].mean(),
+        np.mean(Z[:, 0] * Z[:, 1]),
+        tau.mean(),
+        (tau**2).mean(),
+        np.log(state.alpha).mean(),
+        (np.log(state.alpha) ** 2).mean(),
+        np.log(state.alpha) @ Z.sum(axis=0),
+        np.abs(L).mean(),
+        np.tanh(L).mean(),
+        np.mean(np.tanh(L**2)),
+        (F**2).mean(),
+        (F**4).mean(),
+        F.mean(),
+        (F[0] * F[1]).mean(),
+        (signal**2).mean(),
+        signal.mean(),
+        tau.mean() * Z.mean(),
+        np.mean(F**2) * Z.mean(),
+        np.mean(np.sum(F**2, axis=1) * np.log(state.alpha)),
+    ]
+    if len(state.pi):
+        values += [state.pi.mean(), (state.pi**2).mean(), np.mean(state.pi * Z.mean(axis=0))]
+    return np.array(values)
+
+
+def joint_scores(
+    prior: Prior,
+    build: Callable[[Data, Prior], Gibbs],
+    *,
+    missing: bool,
+    replicates: int,
+    steps: int = 30,
+    seed: int = 0,
+) -> Array:
+    """z-scores of the replicates' averages against the prior; standard normal when the sampler is right."""
+    rng = np.random.default_rng(seed)
+    observed = mask_for(missing)
+    expected = np.array([statistics(draw_prior(prior, rng)) for _ in range(40 * replicates)])
+    averages = []
+    for replicate in range(replicates):
+        state = draw_prior(prior, rng)
+        key = stream_key(seed, replicate)
+        total = np.zeros(expected.shape[1])
+        for step in range(steps):
+            gibbs = build(draw_data(state, observed, rng), prior)
+            state, _ = gibbs.sweep(state, key, step)
+            total += statistics(state)
+        averages.append(total / steps)
+    own = np.array(averages)
+    error = np.sqrt(own.var(axis=0, ddof=1) / len(own) + expected.var(axis=0, ddof=1) / len(expected))
+    return (own.mean(axis=0) - expected.mean(axis=0)) / error

@@ -1,0 +1,86 @@
+"""The whole sampler leaves the posterior invariant, for every parameter; and the harness notices when it does not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sparsefactor.kernels.reference import ReferenceKernels
+from sparsefactor.mcmc.moves import MOVES
+from sparsefactor.mcmc.state import Gibbs
+from sparsefactor.model import Beta, Prior
+from tests.helpers.joint import K, joint_scores
+
+HYPER = {"noise_shape": 4.0, "noise_rate": 3.0, "loading_shape": 4.0, "loading_rate": 3.0}
+CASES = [(inclusion, missing) for inclusion in ([0.3, 0.7], Beta(2.0, 3.0)) for missing in (False, True)]
+# About 24 z-scores a case: beyond 4.5 by chance less than once in 5,000 cases.
+LIMIT = 4.5
+
+
+def oracle(*moves):
+    return lambda data, prior: Gibbs(data, prior, ReferenceKernels(data, prior), [MOVES[name]() for name in moves])
+
+
+def prior_of(inclusion, noise="feature") -> Prior:
+    return Prior(n_factors=K, inclusion=inclusion, noise=noise, **HYPER)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(("inclusion", "missing"), CASES)
+def test_sampler_passes(inclusion, missing):
+    scores = joint_scores(prior_of(inclusion), oracle(), missing=missing, replicates=300)
+    assert np.abs(scores).max() < LIMIT
+
+
+@pytest.mark.slow
+@pytest.mark.statistical
+@pytest.mark.parametrize("noise", ["feature", "shared", "sample"])
+@pytest.mark.parametrize(("inclusion", "missing"), CASES)
+@pytest.mark.parametrize("moves", [(), tuple(MOVES)], ids=["plain", "moves"])
+def test_sampler_passes_at_length(inclusion, missing, noise, moves):
+    scores = joint_scores(prior_of(inclusion, noise), oracle(*moves), missing=missing, replicates=1500)
+    assert np.abs(scores).max() < LIMIT
+
+
+class PaperOdds(ReferenceKernels):
+    """The odds of z as Appendix A prints them, with (2 pi)^(-z/2) left in."""
+
+    def log_bayes_factor(self, k, z, A, b, message):
+        return super().log_bayes_factor(k, z, A, b, message) - 0.5 * np.log(2 * np.pi)
+
+
+class StaleActivations(ReferenceKernels):
+    """Draws F a fifth too wide."""
+
+    def gibbs_activations(self, sums, weight, normal):
+        return super().gibbs_activations(sums, weight, normal) * 1.2
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("broken", [PaperOdds, StaleActivations])
+@pytest.mark.parametrize(("inclusion", "missing"), CASES[1:3])
+def test_a_wrong_sampler_fails(broken, inclusion, missing):
+    scores = joint_scores(
+        prior_of(inclusion), lambda data, prior: Gibbs(data, prior, broken(data, prior)), missing=missing, replicates=150
+    )
+    assert np.abs(scores).max() > 2 * LIMIT
+
+
+@pytest.mark.statistical
+def test_scale_move_passes_and_a_wrong_one_fails():
+    prior = prior_of([0.3, 0.7])
+    assert np.abs(joint_scores(prior, oracle("scale"), missing=False, replicates=300)).max() < LIMIT
+
+    class ForgetsAlpha(MOVES["scale"]):
+        """Scales the activations and loadings but leaves alpha behind."""
+
+        def __call__(self, state, sums, prior, rng):
+            return super().__call__(state, sums, prior, rng)._replace(alpha=state.alpha)
+
+    wrong = joint_scores(
+        prior,
+        lambda data, own: Gibbs(data, own, ReferenceKernels(data, own), [ForgetsAlpha()]),
+        missing=False,
+        replicates=150,
+    )
+    assert np.abs(wrong).max() > 2 * LIMIT

@@ -1,0 +1,158 @@
+"""fit_vi as its user sees it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import sparsefactor as sf
+
+pytestmark = pytest.mark.filterwarnings("ignore::sparsefactor.ConvergenceWarning")
+
+
+@pytest.fixture(scope="module")
+def easy() -> sf.Simulation:
+    return sf.simulate(n_features=60, n_samples=40, inclusion=[0.3, 0.3, 0.3], snr=20, seed=1)
+
+
+PRIOR = sf.Prior(n_factors=3, inclusion=0.3)
+
+
+def fields(p: sf.VIPosterior) -> dict[str, np.ndarray]:
+    names = ("loadings_mean", "loadings_sd", "inclusion_prob", "activations_mean", "activations_sd")
+    return {name: getattr(p, name) for name in (*names, "noise_precision_mean", "loading_precision_mean")}
+
+
+def same(p: sf.VIPosterior, q: sf.VIPosterior) -> bool:
+    return p.elbo == q.elbo and all(np.array_equal(a, fields(q)[name]) for name, a in fields(p).items())
+
+
+@pytest.mark.parametrize("backend", ["reference", "auto"])
+def test_recovers_an_easy_truth(easy, backend):
+    vi = sf.fit_vi(easy.X, PRIOR, n_trials=4, tol=1e-4, backend=backend)
+    score = sf.score(vi, easy)
+    assert score["z_accuracy"] > 0.95
+    assert score["rrmse_signal"] < 0.1
+    assert score["rrmse_loadings"] < 0.15
+    assert sf.score(vi, sf.simulate(n_features=60, n_samples=40, inclusion=[0.3] * 3, snr=20, seed=2))[
+        "rrmse_signal"
+    ] > 0.9  # negative control: another truth
+
+
+def test_posterior_answers_and_reports(easy):
+    vi = sf.fit_vi(easy.X, PRIOR, n_trials=3, race=False)
+    assert vi.converged
+    assert vi.status is sf.Status.CONVERGED
+    assert vi.loadings_mean.shape == (60, 3)
+    assert vi.activations_mean.shape == (40, 3)
+    assert vi.noise_precision_mean.shape == (60,)
+    assert vi.n_factors == 3
+    assert vi.elbo == pytest.approx(sum(vi.elbo_terms.values()))
+    trace = vi.elbo_trace
+    assert list(trace.columns) == ["iteration", "elbo", "seconds"]
+    assert np.all(np.diff(trace["elbo"]) >= -1e-9 * abs(vi.elbo))
+    assert np.all(np.diff(trace["seconds"]) >= 0)
+    assert len(vi.trials) == 3
+    assert vi.trials["won"].sum() == 1
+    assert vi.elbo == vi.trials["elbo"].max()
+    assert vi.reconstruct().shape == easy.X.shape
+    assert vi.to_datatree()["variational"]["loadings_mean"].dims == ("feature", "factor")
+
+
+@pytest.mark.parametrize("accelerate", [True, False])
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_elbo_never_falls_on_the_way(easy, accelerate, missing):
+    X = with_holes(easy.X, missing)
+    vi = sf.fit_vi(X, PRIOR, n_trials=1, init="random", accelerate=accelerate, max_iter=300, race=False)
+    assert np.all(np.diff(vi.elbo_trace["elbo"]) >= -1e-9)
+
+
+def with_holes(X: np.ndarray, share: float, seed: int = 0) -> np.ndarray:
+    X = X.copy()
+    X[np.random.default_rng(seed).random(X.shape) < share] = np.nan
+    return X
+
+
+def test_same_seed_same_bits_and_different_seeds_differ(easy):
+    first, second, other = (sf.fit_vi(easy.X, PRIOR, n_trials=2, init="random", seed=s) for s in (3, 3, 4))
+    assert same(first, second)
+    assert not same(first, other)
+
+
+def test_missing_entries_have_no_influence(easy):
+    X = with_holes(easy.X, 0.2)
+    masked = np.ma.masked_array(np.where(np.isnan(X), 1e6, X), mask=np.isnan(X))
+    assert same(sf.fit_vi(X, PRIOR, n_trials=2), sf.fit_vi(masked, PRIOR, n_trials=2))
+    changed = X.copy()
+    changed[np.where(~np.isnan(X))[0][0], np.where(~np.isnan(X))[1][0]] += 1.0
+    assert not same(sf.fit_vi(X, PRIOR, n_trials=2), sf.fit_vi(changed, PRIOR, n_trials=2))
+
+
+def test_missing_entries_are_filled_in(easy):
+    X = with_holes(easy.X, 0.2)
+    vi = sf.fit_vi(X, PRIOR, n_trials=4)
+    hole = np.isnan(X)
+    assert sf.fill_in_error(vi, easy.X, hole) < 0.4
+
+
+def test_names_survive(easy):
+    frame = pd.DataFrame(easy.X, index=[f"s{j}" for j in range(40)], columns=[f"g{i}" for i in range(60)])
+    vi = sf.fit_vi(frame, PRIOR, n_trials=1, max_iter=5)
+    assert vi.feature_names[3] == "g3"
+    assert vi.sample_names[2] == "s2"
+
+
+def test_centring_is_undone(easy):
+    shifted = easy.X + 100.0 * np.arange(60)
+    vi = sf.fit_vi(shifted, PRIOR, n_trials=3, center=True)
+    plain = sf.fit_vi(easy.X, PRIOR, n_trials=3, center=True)
+    assert np.allclose(vi.reconstruct() - 100.0 * np.arange(60), plain.reconstruct(), atol=1e-5)
+
+
+@pytest.mark.parametrize("K", [40, 45, 61])
+def test_factors_may_reach_or_exceed_samples_and_features(K):
+    sim = sf.simulate(n_features=45, n_samples=40, inclusion=[0.3, 0.3], snr=20, seed=1)
+    vi = sf.fit_vi(sim.X, sf.Prior(n_factors=K, inclusion=0.1), n_trials=2, max_iter=30)
+    assert np.all(np.isfinite(vi.loadings_mean))
+    assert np.isfinite(vi.elbo)
+
+
+def test_a_fit_that_stops_early_says_so(easy):
+    with pytest.warns(sf.ConvergenceWarning, match="raise max_iter"):
+        vi = sf.fit_vi(easy.X, PRIOR, n_trials=1, max_iter=3)
+    assert not vi.converged
+    assert vi.status is sf.Status.MAX_ITER
+
+
+def test_the_papers_tolerance_is_reachable(easy):
+    vi = sf.fit_vi(easy.X, PRIOR, n_trials=1, tol=1e-10, rtol=1e-14, max_iter=20_000)
+    assert vi.converged
+
+
+def test_racing_drops_and_keeps_the_winner(easy):
+    vi = sf.fit_vi(easy.X, PRIOR, n_trials=6, race=True)
+    assert (vi.trials["status"] == "dropped").sum() >= 1
+    assert vi.trials.loc[vi.trials["won"], "status"].item() == "converged"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_trials": 0}, "n_trials must be a whole number of at least 1; got 0"),
+        ({"max_iter": -1}, "max_iter must be"),
+        ({"tol": -1.0}, "tol must be zero or positive"),
+        ({"init": "magic"}, "init must be one of"),
+        ({"seed": -1}, "seed must be"),
+        ({"backend": "abacus"}, "backend must be one of"),
+        ({"activations": "both"}, "activations must be one of"),
+    ],
+)
+def test_bad_settings_are_refused(easy, options, message):
+    with pytest.raises(ValueError, match=message):
+        sf.fit_vi(easy.X, PRIOR, **options)
+
+
+def test_inclusion_matrix_must_fit_the_features(easy):
+    with pytest.raises(ValueError, match="one row per feature; got 59 rows and 60 features"):
+        sf.fit_vi(easy.X, sf.Prior(inclusion=np.full((59, 3), 0.2)))

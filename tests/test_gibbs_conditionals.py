@@ -1,0 +1,225 @@
+"""Every full conditional of the Gibbs sampler against brute force on tiny problems."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from sparsefactor.kernels.contract import RowNoise
+from sparsefactor.kernels.reference import ReferenceKernels
+from sparsefactor.mcmc.state import Gibbs, GibbsState
+from sparsefactor.model import Beta, Prior, log_joint
+from tests.helpers.problems import prior_for, random_gibbs_state, small_data
+
+G, N, K = 2, 4, 3
+CASES = [(noise, missing) for noise in ("feature", "shared", "sample") for missing in (0.0, 0.35)]
+
+
+def problem(noise, missing, inclusion=0.4):
+    data = small_data(G, N, K, missing=missing, seed=3)
+    prior = prior_for(K, inclusion=inclusion, noise=noise)
+    kernels = ReferenceKernels(data, prior)
+    return data, prior, kernels, Gibbs(data, prior, kernels), random_gibbs_state(data, prior, seed=1)
+
+
+def log_marginal(data, prior, state: GibbsState, tau_row, Z) -> float:
+    """log p(Y | F, Z, tau, alpha) + log p(Z), with L integrated out of a dense Gaussian for each row."""
+    total = 0.0
+    for i in range(data.n_features):
+        seen = np.arange(data.n_samples) if data.observed is None else np.flatnonzero(data.observed[i])
+        on = np.flatnonzero(Z[i])
+        F = state.F[np.ix_(on, seen)]
+        noise = np.full(len(seen), 1 / tau_row[i]) if prior.noise == "feature" else 1 / state.tau[seen]
+        cov = F.T @ np.diag(1 / state.alpha[on]) @ F + np.diag(noise)
+        total += stats.multivariate_normal.logpdf(data.Y[i, seen], np.zeros(len(seen)), cov)
+    pi = state.pi if len(state.pi) else prior.inclusion_matrix()[0]
+    return total + float(np.sum(Z * np.log(pi) + (1 - Z) * np.log(1 - pi)))
+
+
+@pytest.mark.parametrize(("noise", "missing"), CASES)
+@pytest.mark.parametrize("inclusion", [[0.2, 0.5, 0.8], Beta(1.0, 2.0)])
+def test_every_inclusion_conditional_matches_the_enumeration_of_all_configurations(noise, missing, inclusion):
+    data, prior, kernels, gibbs, state = problem(noise, missing, inclusion)
+    message = gibbs.message(state)
+    gamma = np.ones(G)
+    # The pass draws tau first; with this gamma it is the same in every run below.
+    quiet = RowNoise(uniform=np.full((G, K), 0.5), normal=np.zeros((G, K)), gamma=gamma)
+    tau_row = kernels.gibbs_row_pass(state.rows, message, quiet)[0].tau
+    table = {z: log_marginal(data, prior, state, tau_row, np.reshape(z, (G, K))) for z in product((0, 1), repeat=G * K)}
+    assert len(table) == 2 ** (G * K)
+    for flat, configuration in enumerate(product((0, 1), repeat=G * K)):
+        Z = np.reshape(configuration, (G, K)).astype(np.int8)
+        i, k = divmod(flat % (G * K), K)
+        one, zero = Z.copy(), Z.copy()
+        one[i, k], zero[i, k] = 1, 0
+        p = 1 / (1 + np.exp(table[tuple(zero.ravel())] - table[tuple(one.ravel())]))
+        for shift, expected in ((-1e-9, 1), (1e-9, 0)):
+            # Keep every other entry where it is: a uniform of 0 always includes, one of 1 never does.
+            uniform = np.where(Z == 1, 0.0, 1.0)
+            uniform[i, k] = p + shift
+            noise_in = RowNoise(uniform=uniform, normal=np.zeros((G, K)), gamma=gamma)
+            rows = state.rows._replace(Z=Z)
+            drawn = kernels.gibbs_row_pass(rows, message, noise_in)[0].Z
+            assert drawn[i, k] == expected
+            assert np.array_equal(np.delete(drawn.ravel(), i * K + k), np.delete(Z.ravel(), i * K + k))
+
+
+def gaussian_of(draw, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of an affine map of standard normals."""
+    mean = draw(np.zeros(size))
+    root = np.stack([draw(unit) - mean for unit in np.eye(size)], axis=1)
+    return mean, root @ root.T
+
+
+@pytest.mark.parametrize(("noise", "missing"), CASES)
+def test_loadings_conditional_is_the_gaussian_of_the_log_joint(noise, missing):
+    data, prior, kernels, gibbs, state = problem(noise, missing)
+    Z = np.array([[1, 0, 1], [1, 1, 1]], dtype=np.int8)
+    uniform = np.where(Z == 1, 0.0, 1.0)
+    message = gibbs.message(state)
+
+    def draw(e):
+        noise_in = RowNoise(uniform=uniform, normal=e.reshape(G, K), gamma=np.ones(G))
+        return kernels.gibbs_row_pass(state.rows._replace(Z=Z), message, noise_in)[0]
+
+    tau = draw(np.zeros(G * K)).tau
+    mean, cov = gaussian_of(lambda e: draw(e).L.ravel(), G * K)
+    on = Z.ravel() == 1
+    assert np.all(mean[~on] == 0)
+
+    def log_p(flat):
+        L = np.zeros(G * K)
+        L[on] = flat
+        own = tau if noise == "feature" else state.tau[: 1 if noise == "shared" else N]
+        return log_joint(data, prior, L=L.reshape(G, K), F=state.F, Z=Z, tau=own, alpha=state.alpha)
+
+    check_gaussian(log_p, mean[on], cov[np.ix_(on, on)])
+
+
+@pytest.mark.parametrize(("noise", "missing"), CASES)
+def test_activations_conditional_is_the_gaussian_of_the_log_joint(noise, missing):
+    data, prior, kernels, gibbs, state = problem(noise, missing)
+    rows, sums = kernels.gibbs_row_pass(state.rows, gibbs.message(state), kernels.row_noise((1, 2), 0))
+    weight = gibbs.weight(state.tau)
+    mean, cov = gaussian_of(lambda e: kernels.gibbs_activations(sums, weight, e.reshape(K, N)).ravel(), K * N)
+    own = rows.tau if noise == "feature" else state.tau[: 1 if noise == "shared" else N]
+
+    def log_p(flat):
+        return log_joint(data, prior, L=rows.L, F=flat.reshape(K, N), Z=rows.Z, tau=own, alpha=state.alpha)
+
+    check_gaussian(log_p, mean, cov)
+
+
+def check_gaussian(log_p, mean, cov) -> None:
+    """log_p is quadratic: its gradient vanishes at `mean` and its Hessian is -inv(cov)."""
+    precision = np.linalg.inv(cov)
+    rng = np.random.default_rng(0)
+    base = log_p(mean)
+    for _ in range(10):
+        step = rng.standard_normal(len(mean))
+        quadratic = -0.5 * step @ precision @ step
+        assert log_p(mean + step) - base == pytest.approx(quadratic, rel=1e-7)
+
+
+class Recorder:
+    """Stands in for a generator: remembers what was asked of it and answers one."""
+
+    def standard_gamma(self, shape, size=None):
+        self.gamma_shape = np.array(shape)
+        return np.ones(size if size is not None else np.shape(shape))
+
+    def beta(self, a, b):
+        self.beta_parameters = np.array(a), np.array(b)
+        return np.asarray(a) / (np.asarray(a) + np.asarray(b))
+
+
+def assert_gamma(log_p, shape, rate) -> None:
+    """log_p differs from the gamma's log density by a constant only."""
+    points = np.array([0.3, 1.0, 2.7])
+    gap = [log_p(x) - stats.gamma.logpdf(x, shape, scale=1 / rate) for x in points]
+    assert np.ptp(gap) < 1e-8
+
+
+@pytest.mark.parametrize(("noise", "missing"), CASES)
+def test_precisions_are_the_gammas_of_the_log_joint(noise, missing):
+    data, prior, kernels, gibbs, state = problem(noise, missing)
+    rows, sums = kernels.gibbs_row_pass(state.rows, gibbs.message(state), kernels.row_noise((1, 2), 0))
+    own = rows.tau if noise == "feature" else state.tau[: 1 if noise == "shared" else N]
+    at = {"L": rows.L, "F": state.F, "Z": rows.Z, "tau": own, "alpha": state.alpha}
+
+    recorder = Recorder()
+    rate = 1.0 / gibbs.sample_alpha(sums, recorder)
+    for k in range(K):
+        assert_gamma(
+            lambda x, k=k: log_joint(data, prior, **{**at, "alpha": replaced(state.alpha, k, x)}),
+            recorder.gamma_shape[k],
+            rate[k],
+        )
+    if noise == "feature":
+        scaled = state.rows.L * state.scale
+        quiet = RowNoise(uniform=np.full((G, K), 0.5), normal=np.zeros((G, K)), gamma=np.ones(G))
+        rate = 1.0 / kernels.gibbs_row_pass(state.rows, gibbs.message(state), quiet)[0].tau
+        at = {**at, "L": scaled, "Z": state.rows.Z}
+        shapes = prior.noise_shape + 0.5 * data.row_count
+    else:
+        rate = 1.0 / gibbs.sample_tau(state.F, sums, recorder)
+        shapes = np.atleast_1d(recorder.gamma_shape)
+    for n in range(len(own)):
+        assert_gamma(
+            lambda x, n=n: log_joint(data, prior, **{**at, "tau": replaced(own, n, x)}), shapes[n], rate[n]
+        )
+
+
+def replaced(values, index, x):
+    out = values.copy()
+    out[index] = x
+    return out
+
+
+def test_inclusion_rate_is_the_beta_of_the_log_joint():
+    data, prior, kernels, gibbs, state = problem("feature", 0.35, Beta(1.3, 2.1))
+    rows, sums = kernels.gibbs_row_pass(state.rows, gibbs.message(state), kernels.row_noise((1, 2), 0))
+    recorder = Recorder()
+    gibbs.sample_pi(sums, recorder)
+    a, b = recorder.beta_parameters
+    for k in range(K):
+
+        def log_p(x, k=k):
+            pi = replaced(state.pi, k, x)
+            return log_joint(data, prior, L=rows.L, F=state.F, Z=rows.Z, tau=rows.tau, alpha=state.alpha, pi=pi)
+
+        gap = [log_p(x) - stats.beta.logpdf(x, a[k], b[k]) for x in (0.2, 0.5, 0.9)]
+        assert np.ptp(gap) < 1e-8
+
+
+@pytest.mark.parametrize(("noise", "missing"), CASES)
+@pytest.mark.parametrize("inclusion", [[0.2, 0.5, 0.8], Beta(1.0, 2.0)])
+def test_log_joint_from_sums_is_the_log_joint_of_the_draw(noise, missing, inclusion):
+    from sparsefactor.mcmc.moves import ScaleMove
+
+    data, prior, kernels, _, state = problem(noise, missing, inclusion)
+    state, info = Gibbs(data, prior, kernels, [ScaleMove()]).sweep(state, (5, 6), 0)
+    own = {"feature": state.rows.tau, "shared": state.tau[:1], "sample": state.tau}[noise]
+    direct = log_joint(
+        data,
+        prior,
+        L=state.loadings,
+        F=state.F,
+        Z=state.rows.Z,
+        tau=own,
+        alpha=state.alpha,
+        pi=state.pi if len(state.pi) else None,
+    )
+    assert info.log_joint == pytest.approx(direct, rel=1e-10)
+
+
+def test_annotation_matrix_reaches_every_conditional():
+    pi = np.linspace(0.1, 0.9, G * K).reshape(G, K)
+    data = small_data(G, N, K, seed=3)
+    prior = Prior(inclusion=pi, noise_shape=3.0, noise_rate=2.0)
+    gibbs = Gibbs(data, prior, ReferenceKernels(data, prior))
+    logit = gibbs.message(random_gibbs_state(data, prior)).logit
+    assert np.allclose(1 / (1 + np.exp(-logit)), pi)
