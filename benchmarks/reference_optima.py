@@ -59,7 +59,10 @@ def main() -> None:
                 found = best_of(sim, prior, options.share)
                 results[f"{label} snr={snr} seed={seed}"] = found
                 seconds = time.perf_counter() - begin
-                print(f"{seconds:7.1f} s  {label} snr={snr} seed={seed}  {found['elbo']:.4f}  {found['start']}", flush=True)
+                print(
+                    f"{seconds:7.1f} s  {label} snr={snr} seed={seed}  {found['elbo']:.4f}  {found['start']}",
+                    flush=True,
+                )
     record = {"command": "python -m benchmarks.reference_optima", "trials": MIX, "version": sf.__version__}
     options.out.write_text(json.dumps({**record, "optima": results}, indent=1) + "\n")
 

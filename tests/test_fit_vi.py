@@ -35,9 +35,10 @@ def test_recovers_an_easy_truth(easy, backend):
     assert score["z_accuracy"] > 0.95
     assert score["rrmse_signal"] < 0.1
     assert score["rrmse_loadings"] < 0.15
-    assert sf.score(vi, sf.simulate(n_features=60, n_samples=40, inclusion=[0.3] * 3, snr=20, seed=2))[
-        "rrmse_signal"
-    ] > 0.9  # negative control: another truth
+    assert (
+        sf.score(vi, sf.simulate(n_features=60, n_samples=40, inclusion=[0.3] * 3, snr=20, seed=2))["rrmse_signal"]
+        > 0.9
+    )  # negative control: another truth
 
 
 def test_posterior_answers_and_reports(easy):

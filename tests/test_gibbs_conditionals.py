@@ -168,9 +168,7 @@ def test_precisions_are_the_gammas_of_the_log_joint(noise, missing):
         rate = 1.0 / gibbs.sample_tau(state.F, sums, recorder)
         shapes = np.atleast_1d(recorder.gamma_shape)
     for n in range(len(own)):
-        assert_gamma(
-            lambda x, n=n: log_joint(data, prior, **{**at, "tau": replaced(own, n, x)}), shapes[n], rate[n]
-        )
+        assert_gamma(lambda x, n=n: log_joint(data, prior, **{**at, "tau": replaced(own, n, x)}), shapes[n], rate[n])
 
 
 def replaced(values, index, x):

@@ -164,6 +164,14 @@ def test_baseline_of_other_priors(prior, accuracy) -> None:
     assert baseline(simulate_paper(), prior)["z_accuracy"] == pytest.approx(accuracy)
 
 
+def test_baseline_with_too_few_factors_uses_them_where_they_gain_most() -> None:
+    Z = np.arange(10)[:, None] < [9, 4]
+    truth = simulate(n_features=10, n_samples=4, inclusion=Z, snr=1)
+    prior = Prior(inclusion=np.where(np.arange(10)[:, None] < 5, 0.8, 0.2))
+    # At the first factor it gains .6 over .1, at the second .9 over .6.
+    assert baseline(truth, prior)["z_accuracy"] == pytest.approx((0.6 + 0.6) / 2)
+
+
 # ---- the fill-in test ---------------------------------------------------------------------------------------------
 
 

@@ -264,6 +264,20 @@ def tree_of_draws(rng, groups) -> tuple[dict, xr.DataTree]:
     return clean, tree
 
 
+def posterior_of(prior, tree) -> MCMCPosterior:
+    unused = {f.name for f in fields(MCMCPosterior)} - {"prior", "labels", "draws"}
+    labels = Labels(feature_names=np.arange(10), sample_names=np.arange(25), offset=np.zeros(10))
+    return MCMCPosterior(prior=prior, labels=labels, draws=tree, **dict.fromkeys(unused, np.zeros(0)))
+
+
+def test_a_posterior_knows_which_factors_may_swap() -> None:
+    _, tree = tree_of_draws(np.random.default_rng(3), [0, 0, 0])
+    _, free = relabel(tree)
+    _, bound = relabel(posterior_of(Prior(inclusion=[0.1, 0.5, 0.9]), tree))
+    assert np.any(free.permutations != np.arange(3))
+    assert np.all(bound.permutations == np.arange(3))
+
+
 @pytest.mark.parametrize("kind", ["tree", "posterior"])
 def test_a_tree_is_relabelled_whole(kind) -> None:
     prior = Prior(inclusion=[0.1, 0.9, 0.1])
@@ -272,10 +286,7 @@ def test_a_tree_is_relabelled_whole(kind) -> None:
     if kind == "tree":
         new, found = relabel(tree, prior=prior)
     else:
-        unused = {f.name for f in fields(MCMCPosterior)} - {"prior", "labels", "draws"}
-        nothing = dict.fromkeys(unused, np.zeros(0))
-        labels = Labels(feature_names=np.arange(10), sample_names=np.arange(25), offset=np.zeros(10))
-        new, found = relabel(MCMCPosterior(prior=prior, labels=labels, draws=tree, **nothing))
+        new, found = relabel(posterior_of(prior, tree))
     # One more relabelling, the same for all draws, leads from the result to the clean draws.
     last = found.apply(tree["posterior"]["activations"].values)
     np.testing.assert_array_equal(new["posterior"]["activations"], last)

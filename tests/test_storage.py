@@ -1,6 +1,7 @@
 """Saving and loading: exact both ways, whole or not at all, and nothing foreign is taken."""
 
 import json
+import os
 import zipfile
 from dataclasses import fields, replace
 
@@ -196,6 +197,14 @@ def test_success_replaces_the_old_file(tmp_path) -> None:
     save(vi_posterior(status=Status.MAX_ITER), tmp_path / "r")
     assert load(tmp_path / "r").status is Status.MAX_ITER
     assert [file.name for file in tmp_path.iterdir()] == ["r"]
+
+
+def test_the_old_file_is_never_written_into(tmp_path) -> None:
+    save(vi_posterior(), tmp_path / "r")
+    os.link(tmp_path / "r", tmp_path / "other name")
+    before = (tmp_path / "other name").read_bytes()
+    save(vi_posterior(status=Status.MAX_ITER), tmp_path / "r")
+    assert (tmp_path / "other name").read_bytes() == before
 
 
 def test_saving_refusals(tmp_path) -> None:

@@ -137,14 +137,19 @@ def test_rescaling_is_exact_and_optimal(joint):
         assert direct_elbo(cavi.data, cavi.prior, q_of(cavi.data, cavi.prior, other_rows, other)) < best
 
 
-def test_reordering_changes_the_elbo_by_the_assignment_gain():
-    cavi = cavi_for("feature", [0.2, 0.9], False, 0.3)
+def test_assignment_gain_predicts_what_a_swap_brings():
+    data = small_data(30, 20, 2, missing=0.1)
+    prior = prior_for(2, inclusion=[0.1, 0.9])
+    cavi = CAVI(data, prior, ReferenceKernels(data, prior))
     state = random_vi_state(cavi)
+    for _ in range(30):
+        state = cavi.sweep(state)
     order = np.array([1, 0])
-    swapped = cavi.reordered(state, order)
     gain = cavi.assignment_gain(state)
-    change = gain[order, [0, 1]].sum() - np.trace(gain)
-    new = direct_elbo(cavi.data, cavi.prior, q_of(cavi.data, cavi.prior, swapped.rows, swapped.columns))
-    assert new - state.elbo == pytest.approx(change, abs=1e-9)
-    assert swapped.elbo == pytest.approx(new, rel=1e-12)
-    assert abs(change) > 0.1
+    promised = gain[order, [0, 1]].sum() - np.trace(gain)
+    swapped = cavi.reordered(state, order)
+    assert abs(promised) > 1.0
+    assert swapped.elbo - state.elbo == pytest.approx(promised, rel=0.3)
+    q = q_of(data, prior, swapped.rows, swapped.columns)
+    assert swapped.elbo == pytest.approx(direct_elbo(data, prior, q), rel=1e-10)
+    assert np.array_equal(swapped.columns.f_mean, state.columns.f_mean[order])

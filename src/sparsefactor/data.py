@@ -135,11 +135,11 @@ def _values_and_names(X: Any) -> tuple[Any, Any, Any]:
         columns = [str(v) for v in X.columns] if named_columns else None
         return X.to_numpy(dtype=np.float64, na_value=np.nan), rows, columns
     if module == "polars":
-        bad = [
-            name
-            for name, kind in X.schema.items()
-            if not (kind.is_numeric() or str(kind) in ("Boolean", "Null"))
-        ]
+        if type(X).__name__ != "DataFrame":
+            raise TypeError(
+                f"X must be a polars DataFrame; got a {type(X).__name__}; call .collect() or .to_frame() first"
+            )
+        bad = [name for name, kind in X.schema.items() if not (kind.is_numeric() or str(kind) in ("Boolean", "Null"))]
         if bad:
             raise TypeError(f"every column of X must be numeric; column {bad[0]!r} is not; drop or encode it")
         columns_as_float = [X[name].cast(float).to_numpy() for name in X.columns]
@@ -148,7 +148,7 @@ def _values_and_names(X: Any) -> tuple[Any, Any, Any]:
     if module == "scipy":
         raise TypeError("X must be dense: a sparse matrix's zeros would count as observed; pass X.toarray()")
     if isinstance(X, np.ma.MaskedArray):
-        return X.astype(np.float64).filled(np.nan), None, None
+        return np.ma.filled(X.astype(np.float64), np.nan), None, None
     return X, None, None
 
 
@@ -161,7 +161,7 @@ def _as_float_matrix(values: Any, dtype: Any) -> NDArray[np.floating]:
         array = np.asarray(values)
     except ValueError as problem:
         raise ValueError(f"X must be a rectangular matrix (samples by features); {problem}") from None
-    if array.dtype.kind == "O":
+    if array.dtype.kind == "O" and array.ndim:
         try:
             array = array.astype(np.float64)
         except (TypeError, ValueError) as problem:
@@ -176,9 +176,7 @@ def _as_float_matrix(values: Any, dtype: Any) -> NDArray[np.floating]:
             "reshape it, e.g. X.reshape(1, -1) for one sample"
         )
     if array.shape[0] < 1 or array.shape[1] < 1:
-        raise ValueError(
-            f"X must have at least one sample and one feature; got shape {array.shape}; pass some data"
-        )
+        raise ValueError(f"X must have at least one sample and one feature; got shape {array.shape}; pass some data")
     return array.astype(dtype, copy=False)
 
 
@@ -188,9 +186,7 @@ def _checked_names(names: Any, size: int, what: str) -> NDArray[Any]:
     unique, counts = np.unique(np.asarray(names, dtype=str), return_counts=True)
     if len(unique) < size:
         repeated = unique[counts > 1][0]
-        raise ValueError(
-            f"{what} names must be unique; {str(repeated)!r} occurs more than once; rename or drop one"
-        )
+        raise ValueError(f"{what} names must be unique; {str(repeated)!r} occurs more than once; rename or drop one")
     return np.asarray(names, dtype=str)
 
 

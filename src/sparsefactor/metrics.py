@@ -93,7 +93,7 @@ def _included(probability: ArrayLike) -> NDArray[np.bool_]:
 
 
 def _scale_to(activations: Array, target: Array) -> Array:
-    """(n_factors,) c such that c times each column has the target's norm; 1 where either column vanishes."""
+    """(n_factors,) c such that c times each column has the target's norm (6.3); 1 where either column vanishes."""
     own, wanted = np.linalg.norm(activations, axis=0), np.linalg.norm(target, axis=0)
     # Below this a norm is that of a factor that has died; dividing by it would overflow.
     alive = (own > 1e-150) & (wanted > 1e-150)
@@ -101,7 +101,7 @@ def _scale_to(activations: Array, target: Array) -> Array:
 
 
 def _rrmse(estimate: Array, truth: Array) -> float:
-    """Relative root mean squared error; against a truth of zeros, 0 if met and infinite if not."""
+    """Relative root mean squared error (6.2); against a truth of zeros, 0 if met and infinite if not."""
     error, size = float(np.sum((estimate - truth) ** 2)), float(np.sum(truth**2))
     if size == 0.0:
         return 0.0 if error == 0.0 else float("inf")

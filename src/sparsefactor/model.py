@@ -27,7 +27,7 @@ class Beta:
             _check_positive(f"Beta's {name}", getattr(self, name))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Prior:
     """The prior of the sparse factor model (docs/math.md, equations 1.1 to 1.6).
 
@@ -50,9 +50,7 @@ class Prior:
         for name in ("noise_shape", "noise_rate", "loading_shape", "loading_rate"):
             _check_positive(name, getattr(self, name))
         if self.noise not in get_args(Noise):
-            raise ValueError(
-                f"noise must be one of {get_args(Noise)}; got {self.noise!r}; choose one of them"
-            )
+            raise ValueError(f"noise must be one of {get_args(Noise)}; got {self.noise!r}; choose one of them")
         if not isinstance(self.inclusion, Beta):
             object.__setattr__(self, "inclusion", _checked_inclusion(self.inclusion))
         object.__setattr__(self, "n_factors", self._resolve_n_factors())
@@ -67,9 +65,7 @@ class Prior:
                 )
             return implied
         if isinstance(given, bool) or not isinstance(given, int | np.integer) or given < 1:
-            raise ValueError(
-                f"n_factors must be a whole number of at least 1; got {given!r}; pass n_factors >= 1"
-            )
+            raise ValueError(f"n_factors must be a whole number of at least 1; got {given!r}; pass n_factors >= 1")
         if implied is not None and implied != given:
             raise ValueError(
                 f"n_factors must equal the length of inclusion's last axis; got {given} and {implied}; "
@@ -127,8 +123,9 @@ class Prior:
 
 
 def _check_positive(name: str, value: Any) -> None:
+    number = np.ndim(value) == 0 and not isinstance(value, bool | np.bool_)
     try:
-        good = bool(np.isfinite(value) and value > 0) and np.ndim(value) == 0
+        good = number and bool(np.isfinite(value) and value > 0)
     except TypeError:
         good = False
     if not good:
@@ -150,7 +147,7 @@ def _checked_inclusion(inclusion: Any) -> NDArray[np.float64]:
     if not inside.all():
         bad = values[~inside].flat[0]
         raise ValueError(
-            f"inclusion must lie strictly between 0 and 1; got {bad:g}; use e.g. 0.999 for a factor that is surely dense"
+            f"inclusion must lie strictly between 0 and 1; got {bad:g}; use e.g. 0.999 where a factor is surely dense"
         )
     values.flags.writeable = False
     return values
@@ -161,9 +158,7 @@ def log_gamma_density(x: Any, shape: Any, rate: Any) -> Any:
     return shape * np.log(rate) - gammaln(shape) + (shape - 1) * np.log(x) - rate * x
 
 
-def gamma_kl(
-    shape: NDArray[np.float64], rate: NDArray[np.float64], prior_shape: float, prior_rate: float
-) -> NDArray[np.float64]:
+def gamma_kl(shape: Any, rate: Any, prior_shape: float, prior_rate: float) -> NDArray[np.float64]:
     """KL(Gamma(shape, rate) || Gamma(prior_shape, prior_rate)), elementwise (3.9)."""
     return np.asarray(
         (shape - prior_shape) * digamma(shape)
@@ -187,9 +182,9 @@ def log_joint(
 ) -> float:
     """log p(Y, L, Z, F, tau, alpha[, pi]), every constant included (docs/math.md, equation 1.7).
 
-    L, Z: (G, K); F: (K, N); tau: (G,), (1,) or (N,) as the noise structure has it; alpha, pi: (K,).
+    L, Z: (G, K); F: (K, N); tau: (G,), () or (N,) as the noise structure has it; alpha, pi: (K,).
     """
-    Z = np.asarray(Z, dtype=bool)
+    Z, tau = np.asarray(Z, dtype=bool), np.atleast_1d(tau)
     weights = tau[:, None] if prior.noise == "feature" else tau[None, :]
     observed = np.ones(data.Y.shape, dtype=bool) if data.observed is None else data.observed
     density = 0.5 * (np.log(weights) - LOG_2PI) - 0.5 * weights * (data.Y - L @ F) ** 2

@@ -153,9 +153,7 @@ class MCMCPosterior(_Posterior):
 
     draws: xarray.DataTree = field(repr=False)
     signal_mean: Array = field(repr=False)  # (n_samples, n_features): mean over draws of F'L'
-    permutations: NDArray[np.intp] = field(
-        repr=False
-    )  # (chain, draw, factor): the sampler's label of each factor
+    permutations: NDArray[np.intp] = field(repr=False)  # (chain, draw, factor): the sampler's label of each factor
     signs: NDArray[np.int8] = field(repr=False)  # (chain, draw, factor)
 
     def reconstruct(self) -> Array:

@@ -1,4 +1,4 @@
-"""Many draws, one labelling: permutations and signs of the factors (the paper's Appendix C, with log densities).
+"""Many draws, one labelling: permutations and signs of the factors (docs/math.md, section 5).
 
 The posterior does not change when factors that share a prior swap labels, or when a factor's loadings and
 activations change sign together. `relabel` gives every draw the labels under which all draws look like draws around
@@ -225,7 +225,7 @@ def _relabel_activations(
 def _step_1(
     F: NDArray[np.floating], scale: Array, order: NDArray[np.intp], signs: Signs, floor: float
 ) -> tuple[Array, Array]:
-    """(N, K) means and variances of each entry under the current labels; the variance at least `floor`."""
+    """(N, K) means and variances of each entry under the current labels (5.2); the variance at least `floor`."""
     factor = np.take_along_axis(scale, order, axis=1) * signs
     first = np.zeros(F.shape[1:])
     second = np.zeros(F.shape[1:])
@@ -245,7 +245,7 @@ def _step_2(
     variance: Array,
     groups: NDArray[Any],
 ) -> tuple[NDArray[np.intp], Signs, float]:
-    """The best permutation and signs of each draw given the means and variances, and the risk there."""
+    """The best permutation and signs of each draw given the means and variances (5.3), and the risk there."""
     new_order = np.empty_like(order)
     new_signs = np.empty(order.shape, dtype=np.int8)
     risk = 0.0

@@ -179,7 +179,7 @@ def _draw_inclusion(probability: Array, G: int, K: int, rng: np.random.Generator
 
 
 def _noise_precision_of_snr(signal: Array, snr: float, prior: Prior | None) -> Array:
-    """(n_features,): snr / V_i, and for features without signal the median of the others' noise."""
+    """(n_features,): snr / V_i (6.1), and for features without signal the median of the others' noise."""
     if not (_is_number(snr) and np.isfinite(snr) and snr > 0):
         raise ValueError(f"snr must be a positive number; got {snr!r}; pass e.g. snr=5")
     if prior is not None and prior.noise != "feature":

@@ -17,7 +17,7 @@ from .kernels.contract import Array
 from .model import Prior
 
 # The order in which `init="auto"` takes its starts; repeated for further trials with fresh randomness.
-PORTFOLIO = ("varimax", "ica", "rotation", "ica", "varimax", "ica", "rotation", "ica", "varimax", "random")
+PORTFOLIO = ("ica", "varimax", "rotation", "ica", "varimax", "rotation", "ica", "rotation", "ica", "random")
 # Up to this many samples (or features), the singular vectors come from the exact Gram matrix of the smaller side.
 EXACT_SIDE = 1500
 COMPLETION_ROUNDS = 30

@@ -61,7 +61,10 @@ class StaleActivations(ReferenceKernels):
 @pytest.mark.parametrize(("inclusion", "missing"), CASES[1:3])
 def test_a_wrong_sampler_fails(broken, inclusion, missing):
     scores = joint_scores(
-        prior_of(inclusion), lambda data, prior: Gibbs(data, prior, broken(data, prior)), missing=missing, replicates=150
+        prior_of(inclusion),
+        lambda data, prior: Gibbs(data, prior, broken(data, prior)),
+        missing=missing,
+        replicates=150,
     )
     assert np.abs(scores).max() > 2 * LIMIT
 

@@ -28,9 +28,7 @@ class CpuKernels:
     two products with Y run in float32 and all else in float64.
     """
 
-    def __init__(
-        self, data: Data, prior: Prior, n_threads: int | None = None, *, _split_small: bool = False
-    ) -> None:
+    def __init__(self, data: Data, prior: Prior, n_threads: int | None = None, *, _split_small: bool = False) -> None:
         self.data, self.prior = data, prior
         self.problem = build_problem(data, prior)
         self.masked = not data.is_complete
@@ -72,7 +70,7 @@ class CpuKernels:
         """`out`: rows of an earlier pass, not `rows` itself, whose memory may be written over."""
         (G, N), K = self.problem.Y.shape, self.prior.K
         T = packed_size(K)
-        share, packed_gram = np.empty((len(message.share), T)), np.empty((1, T))
+        share, packed_gram = np.zeros((len(message.share), T)), np.zeros((1, T))
         if self.masked:
             pack(np.ascontiguousarray(message.share), share)
             pack(np.ascontiguousarray(message.gram)[None], packed_gram)

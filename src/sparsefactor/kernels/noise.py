@@ -48,9 +48,7 @@ def _unit(high: NDArray[np.uint64], low: NDArray[np.uint64]) -> Array:
     return np.asarray((bits.astype(np.float64) + 0.5) * UNIT)
 
 
-def uniform_pair(
-    position: Any, row: Any, sweep: int, stream: int, key: tuple[int, int]
-) -> tuple[Array, Array]:
+def uniform_pair(position: Any, row: Any, sweep: int, stream: int, key: tuple[int, int]) -> tuple[Array, Array]:
     """Two independent uniforms for each (position, row)."""
     words = philox((position, row, sweep, stream), key)
     return _unit(words[0], words[1]), _unit(words[2], words[3])

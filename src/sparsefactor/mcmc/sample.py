@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,9 @@ from ..kernels.noise import stream_key
 from ..model import Prior
 from ..posterior import DIMS, NOISE_DIMS, Labels, MCMCPosterior
 from ..relabel import relabel
-from ..start import Start, starts
+from ..start import INITS, Start, starts
+from ..vi.fit import ConvergenceWarning, fit_vi
+from .dispersed import dispersed_start
 from .moves import MOVES
 from .state import Gibbs, GibbsState
 
@@ -41,6 +44,8 @@ class Options:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
                 raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}; raise it")
+        if not isinstance(self.init, Start) and self.init not in INITS:
+            raise ValueError(f"init must be one of {INITS} or a Start; got {self.init!r}; choose one of them")
         unknown = [name for name in self.moves if name not in MOVES]
         if unknown:
             raise ValueError(f"moves must be among {tuple(MOVES)}; got {unknown[0]!r}; leave it out")
@@ -105,7 +110,8 @@ def sample(
     """Draw from the posterior of the sparse factor model given X by collapsed Gibbs sampling.
 
     X: (n_samples, n_features), NaN where missing. Each chain makes n_warmup sweeps, then n_draws * thin, of which
-    every thin-th is kept. moves: extra steps that leave the posterior invariant; () is the paper's plain sampler.
+    every thin-th is kept. init: "auto" (dispersed around the best VI optimum), or a start by name ("random" is the
+    paper's). moves: extra steps that leave the posterior invariant; () is the paper's plain sampler.
     The draws of all chains are relabelled into one labelling (see `relabel`); the sampler's own can be recovered.
     """
     options = Options(
@@ -123,12 +129,27 @@ def sample(
     kernels = build_kernels(data, prior, backend)
     gibbs = Gibbs(data, prior, kernels, [MOVES[name]() for name in options.moves])
     chains = []
-    for number, start in enumerate(starts(data, prior, init, n_chains, seed)):
+    for number, start in enumerate(chain_starts(data, prior, options)):
         chain = Chain(gibbs, options)
         chain.run(start, options, number)
         logger.info("chain %d of %d done, log joint %.3f", number + 1, n_chains, chain.log_joint[-1])
         chains.append(chain)
     return posterior(data, prior, chains)
+
+
+def chain_starts(data: Data, prior: Prior, options: Options) -> Iterator[Start]:
+    """Where each chain sets out: around the best VI optimum for "auto", else as `starts` has it."""
+    if isinstance(options.init, Start):
+        for _ in range(options.n_chains):
+            yield options.init
+    elif options.init == "auto":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # a start need not have converged
+            vi = fit_vi(data, prior, seed=options.seed, backend=options.backend, max_iter=500, tol=1e-2)
+        for chain in range(options.n_chains):
+            yield dispersed_start(vi, np.random.default_rng([options.seed, chain, 3]))
+    else:
+        yield from starts(data, prior, options.init, options.n_chains, options.seed)
 
 
 def posterior(data: Data, prior: Prior, chains: list[Chain]) -> MCMCPosterior:

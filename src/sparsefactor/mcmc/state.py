@@ -58,9 +58,7 @@ class Gibbs:
 
     def sweep(self, state: GibbsState, key: tuple[int, int], sweep: int) -> tuple[GibbsState, GibbsInfo]:
         """One sweep; its randomness is a function of (key, sweep) alone."""
-        rows, sums = self.kernels.gibbs_row_pass(
-            state.rows, self.message(state), self.kernels.row_noise(key, sweep)
-        )
+        rows, sums = self.kernels.gibbs_row_pass(state.rows, self.message(state), self.kernels.row_noise(key, sweep))
         rng = column_generator(key, sweep)
         F = self.sample_f(state, sums, rng)
         tau = self.sample_tau(F, sums, rng)
@@ -162,9 +160,10 @@ class Gibbs:
         tau, alpha, pi = state.tau, state.alpha, state.pi
         F, l2 = state.F * state.scale[:, None], sums.l2 * state.scale**2
         weighted_ss, row_part, log_odds = sums.terms
-        total = -0.5 * data.n_observed * LOG_2PI - 0.5 * np.sum(state.F**2 + LOG_2PI)
+        total = float(-0.5 * data.n_observed * LOG_2PI - 0.5 * np.sum(state.F**2 + LOG_2PI))
         if self.column_noise:
-            total += 0.5 * data.column_count @ np.log(tau) - 0.5 * tau @ (data.column_ss - self.explained(F, sums))
+            total += float(0.5 * data.column_count @ np.log(tau))
+            total -= float(0.5 * tau @ (data.column_ss - self.explained(F, sums)))
             own = tau[:1] if prior.noise == "shared" else tau
             total += np.sum(log_gamma_density(own, prior.noise_shape, prior.noise_rate))
         else:

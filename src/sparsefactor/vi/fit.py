@@ -19,6 +19,11 @@ from .trial import Tolerance, Trial
 
 logger = logging.getLogger("sparsefactor")
 
+# The race: up to so many iterations, then so large a share of the trials goes on.
+LAPS = ((20, 0.7), (40, 0.4), (80, 0.2))
+COARSE = 1e-3  # nats: while racing, an optimum known this well is known well enough
+KICKS = 3  # further directions tried when the finalists look for a way out of their optimum
+
 Activations = Literal["independent", "joint"]
 
 
@@ -113,11 +118,12 @@ def _fit(data: Data, prior: Prior, options: Options) -> VIPosterior:
     try:
         for number, start in enumerate(starts(data, prior, options.init, options.n_trials, options.seed)):
             trials.append(Trial(number, cavi, start, accelerate=options.accelerate))
+        rng = np.random.default_rng([options.seed, 0, 4])
         if options.race:
-            race(trials, tolerance, options.max_iter)
+            race(trials, tolerance, options.max_iter, rng)
         else:
             for trial in trials:
-                trial.advance(options.max_iter - trial.iterations, tolerance)
+                trial.polish(tolerance, options.max_iter, rng, kicks=KICKS)
     except KeyboardInterrupt:
         if not trials:
             raise
@@ -132,20 +138,26 @@ def _fit(data: Data, prior: Prior, options: Options) -> VIPosterior:
     return posterior(cavi, winner, trials, status)
 
 
-def race(trials: list[Trial], tolerance: Tolerance, max_iter: int) -> None:
-    """Advance all trials together; after each lap the worse half drops out; the last one runs to convergence."""
+def race(trials: list[Trial], tolerance: Tolerance, max_iter: int, rng: np.random.Generator) -> None:
+    """Advance all trials together and drop the worst after each lap; the finalists' optima are compared in full."""
+    coarse = Tolerance(max(tolerance.absolute, COARSE), tolerance.relative)
     running = list(trials)
-    lap = 10
-    while len(running) > 1:
+    for lap, share in LAPS:
         for trial in running:
-            trial.advance(min(lap, max_iter - trial.iterations), tolerance)
+            trial.advance(min(lap - trial.iterations, max_iter - trial.iterations), coarse)
         running.sort(key=lambda trial: -trial.elbo)
-        keep = (len(running) + 1) // 2
+        keep = max(1, round(share * len(trials)))
         for trial in running[keep:]:
             trial.status = trial.status or Status.DROPPED
         running = running[:keep]
-        lap *= 2
-    running[0].advance(max_iter - running[0].iterations, tolerance)
+    for trial in running:
+        trial.polish(coarse, max_iter, rng, kicks=KICKS)
+    leader = max(running, key=lambda trial: trial.elbo)
+    for trial in running:
+        if trial is not leader:
+            trial.status = Status.DROPPED
+    leader.status = None
+    leader.polish(tolerance, max_iter, rng, kicks=KICKS)
 
 
 def posterior(cavi: CAVI, winner: Trial, trials: list[Trial], status: Status) -> VIPosterior:

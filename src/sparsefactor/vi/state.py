@@ -179,62 +179,53 @@ class CAVI:
             trace = columns.f_var.sum()
         return float(0.5 * (K * N + log_det - np.sum(columns.f_mean**2) - trace))
 
+    def second_moment(self, columns: VIColumns) -> Array:
+        """(K,) E|f_k|^2."""
+        f2 = np.sum(columns.f_mean**2, axis=1)
+        if columns.f_var.ndim == 3:
+            return f2 + columns.f_mean.shape[1] / len(columns.f_var) * np.einsum("jkk->k", columns.f_var)
+        return f2 + columns.f_var.sum(axis=1)
+
     def rescale(self, columns: VIColumns) -> tuple[VIColumns, Array]:
         """(l_k, f_k, alpha_k) -> (l_k / c, c f_k, c^2 alpha_k) at the c that maximises the ELBO (3.12).
 
         Returns the columns at the new scale and 1 / c for the rows.
         """
-        K, N = columns.f_mean.shape
+        N = columns.f_mean.shape[1]
         a, b = self.prior.loading_shape, self.prior.loading_rate
-        f2 = np.sum(columns.f_mean**2, axis=1)
-        if columns.f_var.ndim == 3:
-            f2 = f2 + N / len(columns.f_var) * np.einsum("jkk->k", columns.f_var)
-        else:
-            f2 = f2 + columns.f_var.sum(axis=1)
-        c = np.sqrt((N + 2 * a) / (f2 + 2 * b * columns.alpha_shape / columns.alpha_rate))
+        prior_part = 2 * b * columns.alpha_shape / columns.alpha_rate
+        c = np.sqrt((N + 2 * a) / (self.second_moment(columns) + prior_part))
         f_var = columns.f_var * (np.outer(c, c) if columns.f_var.ndim == 3 else c[:, None] ** 2)
-        scaled = columns._replace(
-            f_mean=columns.f_mean * c[:, None], f_var=f_var, alpha_rate=columns.alpha_rate / c**2
-        )
+        scaled = columns._replace(f_mean=columns.f_mean * c[:, None], f_var=f_var, alpha_rate=columns.alpha_rate / c**2)
         return scaled, 1.0 / c
 
     # ---- which factor has which inclusion prior -------------------------------------------------------------------
 
     def assignment_gain(self, state: VIState) -> Array:
-        """(K, K) E[log p(z_k)] if factor k had the inclusion prior of factor p, less a constant of p (3.14)."""
-        pi = self.prior.inclusion_matrix()
-        if len(pi) == 1:
-            return np.asarray(np.outer(state.sums.count, self.fixed_logit[0]))
-        return np.asarray(state.rows.eta.T @ self.fixed_logit)
+        """(K, K) the ELBO's part in z if factor k had the inclusion prior of factor p, q(z) adapting to it (3.14)."""
+        rows = state.rows
+        message = self.message(state.columns, np.ones(self.prior.K))
+        bayes_factor = 0.5 * (message.log_alpha + np.log(rows.s2) + rows.mu**2 / rows.s2)
+        groups = self.prior.factor_groups()
+        gain = np.empty((self.prior.K, self.prior.K))
+        for group in np.unique(groups):
+            logit = self.fixed_logit[:, [np.argmax(groups == group)]]
+            value = np.logaddexp(0.0, bayes_factor + logit) - np.logaddexp(0.0, logit)
+            gain[:, groups == group] = value.sum(axis=0)[:, None]
+        return gain
 
     def reordered(self, state: VIState, order: NDArray[np.intp]) -> VIState:
-        """The same state with the factors in another order, so that factor order[p] comes under prior p."""
-        rows, columns, sums = state.rows, state.columns, state.sums
-        square = np.ix_(order, order)
-        gain = self.assignment_gain(state)
-        terms = state.terms.copy()
-        terms[TERMS.index("loadings")] += gain[order, np.arange(len(order))].sum() - np.trace(gain)
-        return VIState(
-            rows=VIRows(mu=rows.mu[:, order], s2=rows.s2[:, order], eta=rows.eta[:, order], tau=rows.tau),
-            columns=columns._replace(
-                f_mean=columns.f_mean[order],
-                f_var=columns.f_var[:, *square] if columns.f_var.ndim == 3 else columns.f_var[order],
-                alpha_shape=columns.alpha_shape[order],
-                alpha_rate=columns.alpha_rate[order],
-                pi_a=columns.pi_a[order] if len(columns.pi_a) else columns.pi_a,
-                pi_b=columns.pi_b[order] if len(columns.pi_b) else columns.pi_b,
-            ),
-            sums=Sums(
-                LY=sums.LY[order],
-                LL=sums.LL[square],
-                LL_share=sums.LL_share[:, *square],
-                count=sums.count[order],
-                l2=sums.l2[order],
-                terms=sums.terms,
-            ),
-            terms=terms,
-            elbo=float(terms.sum()),
+        """The factors in another order, so that factor order[p] comes under prior p, and one row pass."""
+        rows, columns = state.rows, state.columns
+        f_var = columns.f_var[:, order][:, :, order] if columns.f_var.ndim == 3 else columns.f_var[order]
+        moved = VIRows(*(np.ascontiguousarray(a[:, order]) for a in (rows.mu, rows.s2, rows.eta)), tau=rows.tau)
+        taken = columns._replace(
+            f_mean=columns.f_mean[order],
+            f_var=f_var,
+            alpha_shape=columns.alpha_shape[order],
+            alpha_rate=columns.alpha_rate[order],
         )
+        return self.finish(moved, taken, np.ones(len(order)))
 
     # ---- noise that belongs to the columns (noise="shared" and "sample") ----------------------------------------
 
@@ -246,9 +237,7 @@ class CAVI:
         """(N,) E[sum over observed i of (y_ij - l_i'f_j)^2] (3.4)."""
         F = columns.f_mean
         D = sums.LL[None] if self.data.is_complete else sums.LL + sums.LL_share
-        quadratic = np.einsum(
-            "kj,jkl,lj->j", F, np.broadcast_to(D, (F.shape[1], *D.shape[1:])), F, optimize=True
-        )
+        quadratic = np.einsum("kj,jkl,lj->j", F, np.broadcast_to(D, (F.shape[1], *D.shape[1:])), F, optimize=True)
         if columns.f_var.ndim == 3:
             spread = np.broadcast_to(np.einsum("jkl,jkl->j", D, columns.f_var), F.shape[1:])
         else:
@@ -280,9 +269,7 @@ class CAVI:
 
     def alpha_term(self, columns: VIColumns) -> float:
         """-KL(q(alpha) || p(alpha)) (3.9)."""
-        kl = gamma_kl(
-            columns.alpha_shape, columns.alpha_rate, self.prior.loading_shape, self.prior.loading_rate
-        )
+        kl = gamma_kl(columns.alpha_shape, columns.alpha_rate, self.prior.loading_shape, self.prior.loading_rate)
         return -float(kl.sum())
 
     # ---- inclusion probabilities, where they are learnt -----------------------------------------------------------
@@ -291,17 +278,13 @@ class CAVI:
         """q(pi_k) (3.6b)."""
         if not isinstance(self.prior.inclusion, Beta):
             return np.zeros(0), np.zeros(0)
-        return self.prior.inclusion.a + sums.count, self.prior.inclusion.b + (
-            self.data.n_features - sums.count
-        )
+        return self.prior.inclusion.a + sums.count, self.prior.inclusion.b + (self.data.n_features - sums.count)
 
     def log_out(self, columns: VIColumns) -> float:
         """The sum over rows and factors of E[log(1 - pi)], the part of E[log p(z)] that z does not change."""
         if not self.prior.learns_inclusion:
             return self.fixed_log_out
-        return float(
-            self.data.n_features * np.sum(digamma(columns.pi_b) - digamma(columns.pi_a + columns.pi_b))
-        )
+        return float(self.data.n_features * np.sum(digamma(columns.pi_b) - digamma(columns.pi_a + columns.pi_b)))
 
     def pi_term(self, columns: VIColumns) -> float:
         """-KL(q(pi) || p(pi)) (3.9b)."""

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from ..contract import Array
 from ..noise import STREAM_L, STREAM_Z
-from .lanes import LARGEST_EXPONENT, OPTIONS
-from .philox import normal, standard_gamma, unit_pair
+from .lanes import INLINE, LARGEST_EXPONENT, OPTIONS, log_lane
+from .philox import normal, standard_gamma, units
 from .tiles import packed_offset
 
 STREAM_OF_Z, STREAM_OF_L = np.uint64(STREAM_Z), np.uint64(STREAM_L)
@@ -54,9 +54,10 @@ class GibbsScratch(NamedTuple):
     gram: Array  # (K, K) A_i of masked data
     P: Array  # (K, K) its first m rows and columns, in the order of `active`
     C: Array  # (K, K) a Cholesky factor
+    z: NDArray[np.int8]  # (K,)
     active: NDArray[np.int64]  # (K,) the active factors; m of them, in no order
     place: NDArray[np.int64]  # (K,) where in `active` a factor stands, or -1
-    vectors: Array  # (6, K)
+    vectors: Array  # (9, K)
 
 
 def gibbs_scratch(Y: Array, tile: int, K: int) -> GibbsScratch:
@@ -69,13 +70,14 @@ def gibbs_scratch(Y: Array, tile: int, K: int) -> GibbsScratch:
         gram=np.empty((K, K)),
         P=np.empty((K, K)),
         C=np.empty((K, K)),
+        z=np.empty(K, np.int8),
         active=np.empty(K, np.int64),
         place=np.empty(K, np.int64),
-        vectors=np.empty((6, K)),
+        vectors=np.empty((9, K)),
     )
 
 
-@njit(**OPTIONS)
+@njit(**INLINE)
 def couple(k, m, A, tau, alpha, linear, P, mean, active, v, u):
     """Of adding k to the m active factors: u = P v, the Schur complement c and its linear term r."""
     c, r = tau * A[k, k] + alpha[k], linear[k]
@@ -142,17 +144,17 @@ def invert(m, A, tau, alpha, linear, P, mean, active, place, v, u):
 
 
 @njit(**OPTIONS)
-def sample_z(i, z, A, tau, alpha, logit, linear, stream, scratch):
-    """z_ik for k = 1..K with l_i integrated out (2.2); the number of active factors."""
+def sample_z(z, A, tau, alpha, logit, linear, uniform, threshold, P, mean, active, place, v, u):
+    """z_ik for k = 1..K with l_i integrated out (2.2); the number of active factors, which `active` lists in order.
+
+    z_k = 1 where uniform < odds / (1 + odds) with odds = exp(logit + r^2 / 2c) sqrt(alpha / c). Since alpha <= c,
+    z_k = 0 wherever r^2 / 2c <= logit(uniform) - logit, which settles most factors without an exponential.
+    """
     K = z.shape[0]
-    P, active, place = scratch.P, scratch.active, scratch.place
-    mean, v, u, uniform = scratch.vectors[1], scratch.vectors[2], scratch.vectors[3], scratch.vectors[4]
-    row = np.uint64(i)
     for k in range(K):
-        uniform[k] = unit_pair(np.uint64(k), row, stream.sweep, STREAM_OF_Z, stream.key0, stream.key1)[0]
+        threshold[k] = 2.0 * (log_lane(uniform[k] / (1.0 - uniform[k])) - logit[k])
     m = 0
     for k in range(K):
-        place[k] = -1
         if z[k]:
             active[m] = k
             m += 1
@@ -165,14 +167,16 @@ def sample_z(i, z, A, tau, alpha, logit, linear, stream, scratch):
             r = mean[p] / P[p, p]
         else:
             c, r = couple(k, m, A, tau, alpha, linear, P, mean, active, v, u)
-        odds = math.exp(min(logit[k] + 0.5 * r * (r / c), LARGEST_EXPONENT)) * math.sqrt(alpha[k] / c)
-        chosen = uniform[k] * (1.0 + odds) < odds
-        if chosen and not z[k]:
-            m = enter(k, m, c, r, P, mean, active, place, u)
-        elif z[k] and not chosen:
-            m = leave(k, m, P, mean, active, place, u)
-        else:
+        chosen = False
+        if not r * r <= threshold[k] * c:
+            odds = math.exp(min(logit[k] + 0.5 * r * (r / c), LARGEST_EXPONENT)) * math.sqrt(alpha[k] / c)
+            chosen = uniform[k] * (1.0 + odds) < odds
+        if chosen == (z[k] != 0):
             continue
+        if chosen:
+            m = enter(k, m, c, r, P, mean, active, place, u)
+        else:
+            m = leave(k, m, P, mean, active, place, u)
         z[k] = chosen
         flips += 1
         if flips % FLIPS_PER_INVERSE == 0:
@@ -186,10 +190,8 @@ def sample_z(i, z, A, tau, alpha, logit, linear, stream, scratch):
 
 
 @njit(**OPTIONS)
-def sample_l(i, m, l, A, tau, alpha, linear, stream, scratch):
+def sample_l(row, m, l, A, tau, alpha, linear, stream, C, active, x):
     """l_i at its active factors, through Q = C C' (2.4)."""
-    C, active, x = scratch.C, scratch.active, scratch.vectors[5]
-    row = np.uint64(i)
     l[:] = 0.0
     for a in range(m):
         k = active[a]
@@ -214,19 +216,16 @@ def sample_l(i, m, l, A, tau, alpha, linear, stream, scratch):
 
 
 @njit(**OPTIONS)
-def row_gram(i, problem, message, gram):
-    """A_i (4.4) of masked data, from the shorter of the missing and observed columns."""
-    K = gram.shape[0]
-    flat = gram.reshape(K * K)
-    full = message.gram.reshape(K * K)
-    sign = 1.0 if problem.lists_missing[i] else 0.0
-    for t in range(K * K):
-        flat[t] = sign * full[t]
+def row_gram(i, start, columns, lists_missing, whole, share, gram):
+    """A_i (4.4) of masked data, from the shorter of the missing and observed columns; all matrices laid flat."""
+    sign = 1.0 if lists_missing[i] else 0.0
+    for t in range(gram.shape[0]):
+        gram[t] = sign * whole[t]
     sign = 1.0 - 2.0 * sign
-    for position in range(problem.start[i], problem.start[i + 1]):
-        share = message.share[problem.columns[position]].reshape(K * K)
-        for t in range(K * K):
-            flat[t] += sign * share[t]
+    for position in range(start[i], start[i + 1]):
+        j = columns[position]
+        for t in range(gram.shape[0]):
+            gram[t] += sign * share[j, t]
 
 
 @njit(**OPTIONS)
@@ -244,82 +243,96 @@ def residual(l, A, b):
 
 
 @njit(**OPTIONS)
-def add_outer(i, m, problem, active, l, tau, LL, LL_share):
+def add_outer(i, m, start, columns, lists_missing, active, l, tau, LL, LL_share):
     """Add w l l' of a row of masked data to the tile's LL and LL_share (4.5)."""
     K = LL.shape[0]
     sign = 1.0
-    if problem.lists_missing[i]:
+    if lists_missing[i]:
         sign = -1.0
         for a in range(m):
             k = active[a]
             for e in range(m):
                 LL[k, active[e]] += tau * l[k] * l[active[e]]
-    for position in range(problem.start[i], problem.start[i + 1]):
-        share = LL_share[problem.columns[position]]
+    for position in range(start[i], start[i + 1]):
+        j = columns[position]
         for a in range(m):
             k = active[a]
             offset, weighted = packed_offset(k, K), sign * tau * l[k]
             for e in range(a, m):
-                share[offset + active[e]] += weighted * l[active[e]]
+                LL_share[j, offset + np.uint64(active[e])] += weighted * l[active[e]]
 
 
 @njit(**OPTIONS)
 def gibbs_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, stream, sums, scratch):
     """The row pass of tiles first_tile .. last_tile, leaving each tile's sums in `sums`."""
-    G, _ = problem.Y.shape
-    K = message.gram.shape[0]
-    masked = problem.lists_missing.shape[0] > 0
-    alpha, scaled, linear = message.alpha, scratch.vectors[0], scratch.vectors[0]
+    # Every field is looked up once, here: a look-up counts references, which inner loops must not.
+    _, row_ss, half_count, tau_shape, start, columns, lists_missing = problem[:7]
+    F, gram, share, alpha, logits, scale = message
+    Z_in, L_in, _ = rows_in
+    Z_out, L_out, tau_out = rows_out
+    sweep, key0, key1 = stream.sweep, stream.key0, stream.key1
+    b_tile, weighted_tile, narrow, LY, own_gram, P, C, z, active, place, vectors = scratch
+    b, linear, mean, v, u = vectors[0], vectors[1], vectors[2], vectors[3], vectors[4]
+    uniform, threshold, logit, l = vectors[5], vectors[6], vectors[7], vectors[8]
+    G, K = L_in.shape
+    masked, per_row = lists_missing.shape[0] > 0, logits.shape[0] > 1
+    whole, flat_gram = gram.reshape(K * K), own_gram.reshape(K * K)
+    flat_share = share.reshape(share.shape[0], K * K)
+    A = own_gram if masked else gram
+    logit[:] = logits[0]
     for t in range(first_tile, last_tile):
-        start = t * problem.tile
-        R = min(problem.tile, G - start)
-        Y = problem.Y[start : start + R]
-        B = scratch.b[: R * K].reshape(R, K)
-        weighted = scratch.weighted[: R * K].reshape(R, K)
-        np.dot(Y, message.F, B)
-        count, l2, terms = sums.count[t], sums.l2[t], sums.terms[t]
+        tile = t * problem.tile
+        R = min(problem.tile, G - tile)
+        Y = problem.Y[tile : tile + R]
+        B, weighted = b_tile[: R * K].reshape(R, K), weighted_tile[: R * K].reshape(R, K)
+        np.dot(Y, F, B)
+        LL, LL_share, terms, count, l2 = sums.LL[t], sums.LL_share[t], sums.terms[t], sums.count[t], sums.l2[t]
         count[:] = 0.0
         l2[:] = 0.0
         terms[:] = 0.0
-        if masked:
-            sums.LL[t] = 0.0
-            sums.LL_share[t] = 0.0
+        LL[:] = 0.0
+        LL_share[:] = 0.0
+
         for r in range(R):
-            i = start + r
-            b, z, l = B[r], rows_out.Z[i], rows_out.L[i]
-            logit = message.logit[i if message.logit.shape[0] > 1 else 0]
-            A = message.gram
+            i = tile + r
+            row = np.uint64(i)
+            for k in range(K):
+                b[k] = B[r, k]
+                z[k] = Z_in[i, k]
+            if per_row:
+                for k in range(K):
+                    logit[k] = logits[i, k]
             if masked:
-                row_gram(i, problem, message, scratch.gram)
-                A = scratch.gram
+                row_gram(i, start, columns, lists_missing, whole, flat_share, flat_gram)
             tau = 1.0
             if problem.feature_noise:
                 for k in range(K):
-                    scaled[k] = message.scale[k] * rows_in.L[i, k]
-                rss = problem.row_ss[i] + residual(scaled, A, b)
-                gamma = standard_gamma(problem.tau_shape[i], np.uint64(i), stream.sweep, stream.key0, stream.key1)
-                tau = gamma / (problem.noise_rate + 0.5 * rss)
-                terms[0] += tau * problem.row_ss[i]
-                terms[1] += (problem.half_count[i] + problem.noise_shape - 1.0) * math.log(tau)
-                terms[1] -= problem.noise_rate * tau
+                    v[k] = scale[k] * L_in[i, k]
+                rss = row_ss[i] + residual(v, A, b)
+                tau = standard_gamma(tau_shape[i], row, sweep, key0, key1) / (problem.noise_rate + 0.5 * rss)
+                terms[0] += tau * row_ss[i]
+                terms[1] += (half_count[i] + problem.noise_shape - 1.0) * math.log(tau) - problem.noise_rate * tau
             for k in range(K):
-                z[k] = rows_in.Z[i, k]
                 linear[k] = tau * b[k]
-            m = sample_z(i, z, A, tau, alpha, logit, linear, stream, scratch)
-            sample_l(i, m, l, A, tau, alpha, linear, stream, scratch)
-            rows_out.tau[i] = tau
+            units(row, sweep, STREAM_OF_Z, key0, key1, uniform)
+            m = sample_z(z, A, tau, alpha, logit, linear, uniform, threshold, P, mean, active, place, v, u)
+            sample_l(row, m, l, A, tau, alpha, linear, stream, C, active, u)
+            tau_out[i] = tau
             for k in range(K):
+                Z_out[i, k] = z[k]
+                L_out[i, k] = l[k]
                 weighted[r, k] = tau * l[k]
             for a in range(m):
-                k = scratch.active[a]
+                k = active[a]
                 count[k] += 1.0
                 l2[k] += l[k] * l[k]
                 terms[2] += logit[k]
             if masked:
-                add_outer(i, m, problem, scratch.active, l, tau, sums.LL[t], sums.LL_share[t])
+                add_outer(i, m, start, columns, lists_missing, active, l, tau, LL, LL_share)
+
         for s in range(R * K):
-            scratch.narrow[s] = scratch.weighted[s]
-        np.dot(scratch.narrow[: R * K].reshape(R, K).T, Y, scratch.LY)
-        sums.LY[t] = scratch.LY
+            narrow[s] = weighted_tile[s]
+        np.dot(narrow[: R * K].reshape(R, K).T, Y, LY)
+        sums.LY[t] = LY
         if not masked:
-            np.dot(weighted.T, rows_out.L[start : start + R], sums.LL[t])
+            np.dot(weighted.T, L_out[tile : tile + R], LL)

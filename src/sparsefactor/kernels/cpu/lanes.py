@@ -21,6 +21,8 @@ OPTIONS: dict[str, Any] = {
     "error_model": "numpy",
     "fastmath": {"contract", "reassoc", "nsz"},
 }
+# A call that passes several arrays takes longer than a short loop over lanes.
+INLINE: dict[str, Any] = {**OPTIONS, "inline": "always"}
 # The order of operations is part of these functions' accuracy.
 EXACT: dict[str, Any] = {**OPTIONS, "fastmath": {"contract"}}
 

@@ -17,7 +17,7 @@ STEP_0, STEP_1 = np.uint64(WEYL_0), np.uint64(WEYL_1)
 BOOST = np.uint64(2**31)
 
 
-@njit(**EXACT)
+@njit(inline="always", **EXACT)
 def unit_pair(position, row, sweep, stream, key0, key1):
     """Two uniforms in (0, 1) from one call of Philox4x32-10; all arguments uint64."""
     c0, c1, c2, c3 = position, row, sweep, stream
@@ -34,6 +34,13 @@ def unit_pair(position, row, sweep, stream, key0, key1):
     first = (np.float64((c0 << UP) ^ (c1 >> DOWN)) + 0.5) * UNIT
     second = (np.float64((c2 << UP) ^ (c3 >> DOWN)) + 0.5) * UNIT
     return first, second
+
+
+@njit(**EXACT)
+def units(row, sweep, stream, key0, key1, out):
+    """The first uniform of every position 0 .. K."""
+    for k in range(out.shape[0]):
+        out[k] = unit_pair(np.uint64(k), row, sweep, stream, key0, key1)[0]
 
 
 @njit(**EXACT)

@@ -19,6 +19,7 @@ from .lanes import LANES, OPTIONS
 
 ROWS_PER_TILE = 64  # the least that keeps a tile's products efficient
 MOST_TILES = 32
+PACKED_STEP = 32  # LLVM handles four vectors of eight doubles at a time
 FEWEST_TILES = 4
 SHARE_BYTES = 2**28  # bound on the tiles' sums for masked data, where each holds a (K, K) matrix per sample
 
@@ -40,7 +41,7 @@ class Problem(NamedTuple):
 
 
 class TileSums(NamedTuple):
-    """The sums of each tile; T = K (K + 1) / 2."""
+    """The sums of each tile; T = packed_size(K)."""
 
     LY: Array  # (tiles, K, N)
     LL: Array  # (tiles, K, K)
@@ -90,7 +91,8 @@ def tile_rows(G: int, N: int, K: int, masked: bool) -> int:
 
 
 def packed_size(K: int) -> int:
-    return K * (K + 1) // 2
+    """K (K + 1) / 2, rounded up so that a loop over it has no remainder; what is beyond stays zero."""
+    return -(-(K * (K + 1) // 2) // PACKED_STEP) * PACKED_STEP
 
 
 def empty_tile_sums(problem: Problem, K: int) -> TileSums:
@@ -110,7 +112,7 @@ def empty_tile_sums(problem: Problem, K: int) -> TileSums:
 @njit(**OPTIONS)
 def packed_offset(k, K):
     """Where row k of the upper triangle lies, less k: entry (k, m) with m >= k is at packed_offset(k, K) + m."""
-    return k * K - k * (k + 1) // 2
+    return np.uint64(k * K - k * (k + 1) // 2)
 
 
 @njit(**OPTIONS)
@@ -121,7 +123,7 @@ def pack(square, packed):
         for k in range(K):
             offset = packed_offset(k, K)
             for m in range(k, K):
-                packed[j, offset + m] = square[j, k, m]
+                packed[j, offset + np.uint64(m)] = square[j, k, m]
 
 
 @njit(**OPTIONS)
@@ -131,8 +133,8 @@ def unpack(packed, square):
     for k in range(K):
         offset = packed_offset(k, K)
         for m in range(k, K):
-            square[k, m] = packed[offset + m]
-            square[m, k] = packed[offset + m]
+            square[k, m] = packed[offset + np.uint64(m)]
+            square[m, k] = packed[offset + np.uint64(m)]
 
 
 @njit(**OPTIONS)

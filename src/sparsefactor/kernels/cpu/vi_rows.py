@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from ..contract import Array
-from .lanes import LANES, OPTIONS, exp_lane, log_lane
+from .lanes import INLINE, LANES, OPTIONS, exp_lane, log_lane
 from .tiles import packed_offset, packed_size, unpack
 
 # Where each quantity lies in the array of lanes.
@@ -21,6 +21,7 @@ FIELDS = 20
 (TAU, RATE, RSS, A_KK, B_K, Y_K, OLD, OLD_VAR, PRIOR, LOG_TOP, LOG_BOTTOM, LOADINGS) = range(0, 12 * LANES, LANES)
 (MU, S2, ETA, NEW, L2, VAR, WEIGHTED, DELTA) = range(12 * LANES, FIELDS * LANES, LANES)
 FACTORS_PER_LOG = 4  # as many factors share one logarithm of a product; each keeps within 1e-75 and 1e75
+U = np.uint64  # sums of indices are unsigned: Numba would check signed ones for being negative
 
 
 class VIMessage(NamedTuple):
@@ -48,38 +49,50 @@ class VIScratch(NamedTuple):
     """A thread's own working space; R rows per tile."""
 
     lanes: Array  # (FIELDS * LANES,)
-    b: Array  # (R * K,) of Y's type
-    l_mean: Array  # (K * R,) E[l], first of the old state, then of the new
-    l_var: Array  # (K * R,)
-    y: Array  # (K * R,) A E[l]
+    b: Array  # (R * K,) the tile's Y F, of Y's type
+    l_mean: Array  # (K * R,) the tile's E[l]
     weighted: Array  # (K * R,) w E[l]
     narrow: Array  # (K * R,) the same in Y's type, and the same array where that is float64
     LY: Array  # (K, N) of Y's type
+    b_k: Array  # (K, LANES) b of the rows being updated
+    a_kk: Array  # (K, LANES) the diagonal of A
+    mean: Array  # (K, LANES) E[l], first of the old state, then of the new
+    var: Array  # (K, LANES)
+    y_k: Array  # (K, LANES) A E[l]
+    delta: Array  # (K, LANES) the change of E[l]
     grams: Array  # (LANES, T) packed A_i; (0, T) for complete data
-    row_y: Array  # (LANES, K) A_i E[l]; (0, K) for complete data
-    row_l: Array  # (K,)
+    A: Array  # (T, LANES) the same; (0, LANES) for complete data
+    row: Array  # (K,)
     outer: Array  # (T,) w E[l l']
     LL: Array  # (T,)
 
 
 def vi_scratch(Y: Array, tile: int, K: int, masked: bool) -> VIScratch:
-    N, T, lanes = Y.shape[1], packed_size(K), LANES if masked else 0
+    T, lanes = packed_size(K), LANES if masked else 0
     weighted = np.empty(K * tile)
+    b_k, a_kk, mean, var, y_k, delta = np.zeros((6, K, LANES))
     return VIScratch(
         lanes=np.ones(FIELDS * LANES),
         b=np.empty(tile * K, Y.dtype),
         l_mean=np.empty(K * tile),
-        l_var=np.empty(K * tile),
-        y=np.empty(K * tile),
         weighted=weighted,
         narrow=weighted.astype(Y.dtype, copy=False),
-        LY=np.empty((K, N), Y.dtype),
-        grams=np.empty((lanes, T)),
-        row_y=np.empty((lanes, K)),
-        row_l=np.empty(K),
-        outer=np.empty(T),
+        LY=np.empty((K, Y.shape[1]), Y.dtype),
+        b_k=b_k,
+        a_kk=a_kk,
+        mean=mean,
+        var=var,
+        y_k=y_k,
+        delta=delta,
+        grams=np.zeros((lanes, T)),
+        A=np.zeros((T if masked else 0, LANES)),
+        row=np.empty(K),
+        outer=np.zeros(T),
         LL=np.empty(T),
     )
+
+
+# ---- LANES rows of one factor ----------------------------------------------------------------------------------
 
 
 @njit(**OPTIONS)
@@ -98,8 +111,8 @@ def update_factor(W, alpha):
         eta = odds * out
         new = eta * mu
         l2 = eta * (mu * mu + s2)
-        delta = new - old
         var = l2 - new * new
+        delta = new - old
         W[RSS + r] += a * (delta * delta + var - W[OLD_VAR + r]) - 2.0 * delta * gradient
         likely = odds > 1.0
         W[LOG_TOP + r] *= root if likely else 1.0 + odds
@@ -117,256 +130,282 @@ def update_factor(W, alpha):
 
 @njit(**OPTIONS)
 def flush_logs(W):
+    """Move the products of which the loadings term needs the logarithm into it."""
     for r in range(LANES):
         W[LOADINGS + r] += log_lane(W[LOG_TOP + r] / W[LOG_BOTTOM + r])
         W[LOG_TOP + r] = 1.0
         W[LOG_BOTTOM + r] = 1.0
 
 
-@njit(**OPTIONS)
-def field(W, name, n):
-    """A view of n lanes; plain indices into views, unlike sums of indices, need no check for negative ones."""
-    return W[name : name + n]
+@njit(**INLINE)
+def load(W, field, source, k):
+    for r in range(source.shape[1]):
+        W[U(field) + U(r)] = source[k, r]
 
 
-@njit(**OPTIONS)
-def copy(source, target):
-    for r in range(target.shape[0]):
-        target[r] = source[r]
-
-
-@njit(**OPTIONS)
-def load_factor(W, k, first, n, R, message, masked, scratch):
-    """b_k, y_k, A_kk and the old moments of rows first .. first + n of the tile."""
-    K = message.gram.shape[0]
-    base = k * R + first
-    b, y_k, a_kk = field(W, B_K, n), field(W, Y_K, n), field(W, A_KK, n)
-    b_from = scratch.b[first * K : (first + n) * K].reshape(n, K)[:, k]
+@njit(**INLINE)
+def store(W, field, target, k, row, n):
+    """n lanes to target[k, row : row + n]."""
     for r in range(n):
-        b[r] = b_from[r]
-    copy(scratch.l_mean[base : base + n], field(W, OLD, n))
-    copy(scratch.l_var[base : base + n], field(W, OLD_VAR, n))
-    if masked:
-        diagonal = packed_offset(k, K) + k
-        for r in range(n):
-            y_k[r] = scratch.row_y[r, k]
-            a_kk[r] = scratch.grams[r, diagonal]
-    else:
-        a = message.gram[k, k]
-        copy(scratch.y[base : base + n], y_k)
-        for r in range(n):
-            a_kk[r] = a
+        target[k, row + U(r)] = W[U(field) + U(r)]
 
 
 @njit(**OPTIONS)
-def spread_change(W, k, first, n, R, message, masked, scratch):
-    """y += d A_k for the factors still to come."""
-    K = message.gram.shape[0]
-    delta = field(W, DELTA, n)
-    if masked:
-        offset = packed_offset(k, K)
+def load_rows(mu, s2, eta, scale, row, n, mean, var):
+    """E[l] and Var[l] of rows row .. row + n as they were, at the message's scale."""
+    for k in range(scale.shape[0]):
+        c = scale[k]
         for r in range(n):
-            d, y, a = delta[r], scratch.row_y[r, k + 1 :], scratch.grams[r, offset + k + 1 : offset + K]
-            for m in range(y.shape[0]):
-                y[m] += d * a[m]
-    else:
-        for m in range(k + 1, K):
-            a, base = message.gram[k, m], m * R + first
-            y = scratch.y[base : base + n]
-            for r in range(n):
-                y[r] += a * delta[r]
+            mean[k, r] = c * eta[k, row + U(r)] * mu[k, row + U(r)]
+        for r in range(n):
+            var[k, r] = c * c * eta[k, row + U(r)] * (mu[k, row + U(r)] * mu[k, row + U(r)] + s2[k, row + U(r)])
+        for r in range(var.shape[1]):
+            var[k, r] -= mean[k, r] * mean[k, r]
 
 
 @njit(**OPTIONS)
-def row_grams(row, first, n, R, problem, message, scratch):
-    """A_i (4.4) and A_i E[l_i] of n rows of masked data, from the shorter of the missing and observed columns."""
-    K = message.gram.shape[0]
-    T = message.share.shape[1]
-    row_l = scratch.row_l
+def transpose(source, first, n, target):
+    """Rows first .. first + n of source, (rows, K) laid out flat, as target (K, LANES)."""
+    K = target.shape[0]
+    for r in range(n):
+        base = U(first + r) * U(K)
+        for k in range(K):
+            target[k, r] = source[base + U(k)]
+
+
+@njit(**INLINE)
+def add_product(gram, k, stop, source, y):
+    """y_k += sum over m < stop of A_km source_m, four at a time to spare loads and stores of y."""
+    whole = stop // 4 * 4
+    for m in range(0, whole, 4):
+        a0, a1, a2, a3 = gram[k, m], gram[k, m + 1], gram[k, m + 2], gram[k, m + 3]
+        for r in range(y.shape[1]):
+            y[k, r] += (a0 * source[m, r] + a1 * source[m + 1, r]) + (a2 * source[m + 2, r] + a3 * source[m + 3, r])
+    for m in range(whole, stop):
+        a = gram[k, m]
+        for r in range(y.shape[1]):
+            y[k, r] += a * source[m, r]
+
+
+# ---- masked data: a Gram matrix for each row -------------------------------------------------------------------
+
+
+@njit(**OPTIONS)
+def row_grams(row, n, start, columns, lists_missing, share, whole, grams, A):
+    """A_i (4.4) of n rows, packed, as A (T, LANES), from the shorter of the missing and observed columns."""
+    T = share.shape[1]
     for r in range(n):
         i = row + r
-        gram, row_y = scratch.grams[r], scratch.row_y[r]
-        sign = 0.0
-        if problem.lists_missing[i]:
-            sign = 1.0
+        sign = 1.0 if lists_missing[i] else 0.0
         for t in range(T):
-            gram[t] = sign * message.packed_gram[0, t]
+            grams[r, t] = sign * whole[0, t]
         sign = 1.0 - 2.0 * sign
-        for position in range(problem.start[i], problem.start[i + 1]):
-            share = message.share[problem.columns[position]]
+        for position in range(start[i], start[i + 1]):
+            j = columns[position]
             for t in range(T):
-                gram[t] += sign * share[t]
-        for k in range(K):
-            row_l[k] = scratch.l_mean[k * R + first + r]
-            row_y[k] = 0.0
-        for k in range(K):
-            offset, l = packed_offset(k, K) + k, row_l[k]
-            a, tail_l, tail_y = gram[offset + 1 : offset + K - k], row_l[k + 1 :], row_y[k + 1 :]
-            total = gram[offset] * l
-            for m in range(a.shape[0]):
-                total += a[m] * tail_l[m]
-                tail_y[m] += a[m] * l
-            row_y[k] += total
+                grams[r, t] += sign * share[j, t]
+    for r in range(n):
+        for t in range(T):
+            A[t, r] = grams[r, t]
 
 
 @njit(**OPTIONS)
-def row_outers(row, first, n, R, problem, scratch, tau, packed_LL, LL_share):
-    """Add w E[l l'] of n rows of masked data to the tile's LL and LL_share (4.5)."""
-    K = scratch.row_l.shape[0]
-    T = LL_share.shape[1]
-    row_l, outer = scratch.row_l, scratch.outer
+def multiply_rows(A, mean, a_kk, y):
+    """y = A_i E[l_i], and the diagonals of A_i."""
+    K = mean.shape[0]
+    for k in range(K):
+        diagonal = packed_offset(k, K) + U(k)
+        for r in range(y.shape[1]):
+            a_kk[k, r] = A[diagonal, r]
+        for r in range(y.shape[1]):
+            y[k, r] = A[diagonal, r] * mean[k, r]
+    for k in range(K):
+        offset = packed_offset(k, K)
+        for m in range(k + 1, K):
+            t = offset + U(m)
+            for r in range(y.shape[1]):
+                y[k, r] += A[t, r] * mean[m, r]
+            for r in range(y.shape[1]):
+                y[m, r] += A[t, r] * mean[k, r]
+
+
+@njit(**INLINE)
+def add_row_products(A, k, delta, y):
+    """y_k += sum over m < k of A_mk d_m, A being each row's own."""
+    K = delta.shape[0]
+    for m in range(k):
+        t = packed_offset(m, K) + U(k)
+        for r in range(y.shape[1]):
+            y[k, r] += A[t, r] * delta[m, r]
+
+
+@njit(**OPTIONS)
+def row_outers(row, n, start, columns, lists_missing, tau, mean, var, l, outer, LL, LL_share):
+    """Add w E[l l'] of n rows to the tile's LL and LL_share (4.5)."""
+    K, T = mean.shape[0], outer.shape[0]
     for r in range(n):
         i = row + r
         for k in range(K):
-            row_l[k] = scratch.l_mean[k * R + first + r]
+            l[k] = mean[k, r]
         for k in range(K):
-            offset, weighted = packed_offset(k, K) + k, tau[i] * row_l[k]
-            target, tail_l = outer[offset : offset + K - k], row_l[k:]
-            for m in range(target.shape[0]):
-                target[m] = weighted * tail_l[m]
-            outer[offset] += tau[i] * scratch.l_var[k * R + first + r]
+            offset, weighted = packed_offset(k, K), tau[i] * l[k]
+            for m in range(k, K):
+                outer[offset + U(m)] = weighted * l[m]
+            outer[offset + U(k)] += tau[i] * var[k, r]
         sign = 1.0
-        if problem.lists_missing[i]:
+        if lists_missing[i]:
             sign = -1.0
             for t in range(T):
-                packed_LL[t] += outer[t]
-        for position in range(problem.start[i], problem.start[i + 1]):
-            share = LL_share[problem.columns[position]]
+                LL[t] += outer[t]
+        for position in range(start[i], start[i + 1]):
+            j = columns[position]
             for t in range(T):
-                share[t] += sign * outer[t]
+                LL_share[j, t] += sign * outer[t]
+
+
+# ---- whole rows and tiles ---------------------------------------------------------------------------------------
 
 
 @njit(**OPTIONS)
-def update_lanes(row, first, n, R, problem, message, rows_out, scratch, count, l2_sum, diagonal, terms):
-    """All updates of rows row .. row + n, which are rows first .. first + n of their tile."""
-    K = message.gram.shape[0]
-    W = scratch.lanes
-    masked = problem.lists_missing.shape[0] > 0
-    if masked:
-        row_grams(row, first, n, R, problem, message, scratch)
-    for r in range(LANES):
-        W[RSS + r] = 0.0
-        W[TAU + r] = 1.0
-        W[LOADINGS + r] = 0.0
-    last = row + n
-    if problem.feature_noise:
-        copy(problem.row_ss[row:last], field(W, RSS, n))
-    for k in range(K):
-        load_factor(W, k, first, n, R, message, masked, scratch)
-        for r in range(LANES):
-            W[RSS + r] += W[OLD + r] * (W[Y_K + r] - 2.0 * W[B_K + r]) + W[A_KK + r] * W[OLD_VAR + r]
-    if problem.feature_noise:
-        for r in range(LANES):
-            W[RATE + r] = problem.noise_rate + 0.5 * W[RSS + r]
-        tau, rate, shape, half = (
-            field(W, TAU, n), field(W, RATE, n), problem.tau_shape[row:last], problem.half_count[row:last],
-        )  # fmt: skip
-        for r in range(n):
-            tau[r] = shape[r] / rate[r]
-        for r in range(LANES):
-            W[RATE + r] = log_lane(W[RATE + r])
-        total_log, total_half, total_tau = 0.0, 0.0, 0.0
-        for r in range(n):
-            total_log += rate[r]
-            total_half += half[r] * rate[r]
-            total_tau += tau[r]
-        terms[0] -= total_half
-        terms[2] -= problem.noise_shape * total_log + problem.noise_rate * total_tau
-    copy(field(W, TAU, n), rows_out.tau[row:last])
+def expected_rss(W, mean, var, a_kk, b, y):
+    """Add E[|y_i - F'l_i|^2] less y_i'y_i to the lanes' residuals (3.4)."""
+    for k in range(mean.shape[0]):
+        for r in range(y.shape[1]):
+            W[U(RSS) + U(r)] += mean[k, r] * (y[k, r] - 2.0 * b[k, r])
+        for r in range(y.shape[1]):
+            W[U(RSS) + U(r)] += a_kk[k, r] * var[k, r]
 
-    per_row = message.prior.shape[1] > 1
-    for k in range(K):
-        load_factor(W, k, first, n, R, message, masked, scratch)
-        if per_row:
-            copy(message.prior[k, row:last], field(W, PRIOR, n))
-        else:
-            prior = message.prior[k, 0]
-            for r in range(LANES):
-                W[PRIOR + r] = prior
-        update_factor(W, message.alpha[k])
-        if k % FACTORS_PER_LOG == FACTORS_PER_LOG - 1:
-            flush_logs(W)
-        spread_change(W, k, first, n, R, message, masked, scratch)
-        base = k * R + first
-        copy(field(W, MU, n), rows_out.mu[k, row:last])
-        copy(field(W, S2, n), rows_out.s2[k, row:last])
-        copy(field(W, ETA, n), rows_out.eta[k, row:last])
-        copy(field(W, NEW, n), scratch.l_mean[base : base + n])
-        copy(field(W, VAR, n), scratch.l_var[base : base + n])
-        copy(field(W, WEIGHTED, n), scratch.weighted[base : base + n])
-        tau, eta, l2, var = field(W, TAU, n), field(W, ETA, n), field(W, L2, n), field(W, VAR, n)
-        total_eta, total_l2, total_var = 0.0, 0.0, 0.0
-        for r in range(n):
-            total_eta += eta[r]
-            total_l2 += l2[r]
-            total_var += tau[r] * var[r]
-        count[k] += total_eta
-        l2_sum[k] += total_l2
-        diagonal[k] += total_var
-    flush_logs(W)
-    tau, rss, loadings = field(W, TAU, n), field(W, RSS, n), field(W, LOADINGS, n)
-    total_rss, total_loadings = 0.0, 0.0
+
+@njit(**OPTIONS)
+def update_tau(W, row, n, shape, half_count, noise_shape, noise_rate, terms):
+    """q(tau_i) (3.3) from the residuals at the old state, and its ELBO terms less constants (3.9, 3.10)."""
+    for r in range(LANES):
+        W[RATE + r] = noise_rate + 0.5 * W[RSS + r]
     for r in range(n):
-        total_rss += tau[r] * rss[r]
-        total_loadings += loadings[r]
-    terms[0] -= 0.5 * total_rss
-    terms[1] += total_loadings
+        W[U(TAU) + U(r)] = shape[row + U(r)] / W[U(RATE) + U(r)]
+    for r in range(LANES):
+        W[RATE + r] = log_lane(W[RATE + r])
+    logs, weighted_logs, taus = 0.0, 0.0, 0.0
+    for r in range(n):
+        logs += W[U(RATE) + U(r)]
+        weighted_logs += half_count[row + U(r)] * W[U(RATE) + U(r)]
+        taus += W[U(TAU) + U(r)]
+    terms[0] -= weighted_logs
+    terms[2] -= noise_shape * logs + noise_rate * taus
+
+
+@njit(**INLINE)
+def add_totals(W, k, n, count, l2, weighted_var):
+    total_eta, total_l2, total_var = 0.0, 0.0, 0.0
+    for r in range(n):
+        total_eta += W[U(ETA) + U(r)]
+        total_l2 += W[U(L2) + U(r)]
+        total_var += W[U(TAU) + U(r)] * W[U(VAR) + U(r)]
+    count[k] += total_eta
+    l2[k] += total_l2
+    weighted_var[k] += total_var
 
 
 @njit(**OPTIONS)
 def vi_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sums, scratch):
     """The row pass of tiles first_tile .. last_tile, leaving each tile's sums in `sums`."""
-    G, _ = problem.Y.shape
-    K = message.gram.shape[0]
-    masked = problem.lists_missing.shape[0] > 0
-    lanes = scratch.lanes
-    lanes[:] = 1.0
-    diagonal = np.empty(K)
+    # Every field is looked up once, here: a look-up counts references, which inner loops must not.
+    _, row_ss, half_count, tau_shape, start, columns, lists_missing = problem[:7]
+    F, gram, share, packed_gram, alpha, prior, scale = message
+    mu_in, s2_in, eta_in, _ = rows_in
+    mu_out, s2_out, eta_out, tau_out = rows_out
+    W, b_tile, l_tile, weighted, narrow, LY, b, a_kk, mean, var, y, delta, grams, A, l, outer, packed_LL = scratch
+    G, K = mu_in.shape[1], gram.shape[0]
+    masked, per_row = lists_missing.shape[0] > 0, prior.shape[1] > 1
+    W[:] = 1.0
+    for k in range(K):
+        a_kk[k] = gram[k, k]
+    weighted_var = np.empty(K)
     for t in range(first_tile, last_tile):
-        row = t * problem.tile
-        R = min(problem.tile, G - row)
-        Y = problem.Y[row : row + R]
-        np.dot(Y, message.F, scratch.b[: R * K].reshape(R, K))
-        for k in range(K):
-            c, base = message.scale[k], k * R
-            mean, var = scratch.l_mean[base : base + R], scratch.l_var[base : base + R]
-            mu, s2, eta = rows_in.mu[k, row:], rows_in.s2[k, row:], rows_in.eta[k, row:]
-            for r in range(R):
-                mean[r] = c * eta[r] * mu[r]
-            for r in range(R):
-                var[r] = c * c * eta[r] * (mu[r] * mu[r] + s2[r])
-            for r in range(R):
-                var[r] -= mean[r] * mean[r]
-        l_mean = scratch.l_mean[: K * R].reshape(K, R)
-        if not masked:
-            np.dot(message.gram, l_mean, scratch.y[: K * R].reshape(K, R))
-
-        LL, LL_share, terms = sums.LL[t], sums.LL_share[t], sums.terms[t]
-        sums.count[t] = 0.0
-        sums.l2[t] = 0.0
+        tile = t * problem.tile
+        R = min(problem.tile, G - tile)
+        Y = problem.Y[tile : tile + R]
+        np.dot(Y, F, b_tile[: R * K].reshape(R, K))
+        LL, LL_share, terms, count, l2 = sums.LL[t], sums.LL_share[t], sums.terms[t], sums.count[t], sums.l2[t]
+        count[:] = 0.0
+        l2[:] = 0.0
         terms[:] = 0.0
-        diagonal[:] = 0.0
-        if masked:
-            scratch.LL[:] = 0.0
-            LL_share[:] = 0.0
-        for first in range(0, R, LANES):
-            n = min(LANES, R - first)
-            update_lanes(
-                row + first, first, n, R, problem, message, rows_out, scratch,
-                sums.count[t], sums.l2[t], diagonal, terms,
-            )  # fmt: skip
-            if masked:
-                row_outers(row + first, first, n, R, problem, scratch, rows_out.tau, scratch.LL, LL_share)
-        for k in range(K):
-            terms[1] += 0.5 * (sums.count[t, k] - message.alpha[k] * sums.l2[t, k])
+        weighted_var[:] = 0.0
+        LL_share[:] = 0.0
+        packed_LL[:] = 0.0
 
-        for s in range(K * R):
-            scratch.narrow[s] = scratch.weighted[s]
-        np.dot(scratch.narrow[: K * R].reshape(K, R), Y, scratch.LY)
-        sums.LY[t] = scratch.LY
-        if masked:
-            unpack(scratch.LL, LL)
-        else:
-            np.dot(scratch.weighted[: K * R].reshape(K, R), l_mean.T, LL)
+        for first in range(0, R, LANES):
+            n, row, at = min(LANES, R - first), tile + first, U(tile + first)
+            load_rows(mu_in, s2_in, eta_in, scale, at, n, mean, var)
+            transpose(b_tile, first, n, b)
+            if masked:
+                row_grams(row, n, start, columns, lists_missing, share, packed_gram, grams, A)
+                multiply_rows(A, mean, a_kk, y)
+            else:
+                for k in range(K):
+                    for r in range(y.shape[1]):
+                        y[k, r] = 0.0
+                    add_product(gram, k, K, mean, y)
+            for r in range(LANES):
+                W[RSS + r] = 0.0
+                W[TAU + r] = 1.0
+                W[LOADINGS + r] = 0.0
+            if problem.feature_noise:
+                for r in range(n):
+                    W[U(RSS) + U(r)] = row_ss[at + U(r)]
+            expected_rss(W, mean, var, a_kk, b, y)
+            if problem.feature_noise:
+                update_tau(W, at, n, tau_shape, half_count, problem.noise_shape, problem.noise_rate, terms)
+            for r in range(n):
+                tau_out[at + U(r)] = W[U(TAU) + U(r)]
+
             for k in range(K):
-                LL[k, k] += diagonal[k]
+                if masked:
+                    add_row_products(A, k, delta, y)
+                else:
+                    add_product(gram, k, k, delta, y)
+                load(W, Y_K, y, k)
+                if per_row:
+                    for r in range(n):
+                        W[U(PRIOR) + U(r)] = prior[k, at + U(r)]
+                else:
+                    for r in range(LANES):
+                        W[PRIOR + r] = prior[k, 0]
+                load(W, B_K, b, k)
+                load(W, A_KK, a_kk, k)
+                load(W, OLD, mean, k)
+                load(W, OLD_VAR, var, k)
+                update_factor(W, alpha[k])
+                if k % FACTORS_PER_LOG == FACTORS_PER_LOG - 1:
+                    flush_logs(W)
+                store(W, DELTA, delta, k, U(0), n)
+                store(W, NEW, mean, k, U(0), n)
+                store(W, VAR, var, k, U(0), n)
+                store(W, MU, mu_out, k, at, n)
+                store(W, S2, s2_out, k, at, n)
+                store(W, ETA, eta_out, k, at, n)
+                base = U(k * R + first)
+                for r in range(n):
+                    l_tile[base + U(r)] = W[U(NEW) + U(r)]
+                for r in range(n):
+                    weighted[base + U(r)] = W[U(WEIGHTED) + U(r)]
+                add_totals(W, k, n, count, l2, weighted_var)
+            flush_logs(W)
+            for r in range(n):
+                terms[0] -= 0.5 * W[U(TAU) + U(r)] * W[U(RSS) + U(r)]
+                terms[1] += W[U(LOADINGS) + U(r)]
+            if masked:
+                row_outers(row, n, start, columns, lists_missing, tau_out, mean, var, l, outer, packed_LL, LL_share)
+
+        for k in range(K):
+            terms[1] += 0.5 * (count[k] - alpha[k] * l2[k])
+        for s in range(K * R):
+            narrow[s] = weighted[s]
+        np.dot(narrow[: K * R].reshape(K, R), Y, LY)
+        sums.LY[t] = LY
+        if masked:
+            unpack(packed_LL, LL)
+        else:
+            np.dot(weighted[: K * R].reshape(K, R), l_tile[: K * R].reshape(K, R).T, LL)
+            for k in range(K):
+                LL[k, k] += weighted_var[k]
