@@ -60,6 +60,7 @@ def vi_posterior(prior=PRIORS["vector"], labels=NAMES["words"], status=Status.CO
             {"trial": 0, "start": "svd", "elbo": np.float64(1.5), "iterations": np.int64(7), "won": np.True_},
             {"trial": 1, "start": "random", "elbo": np.nan, "iterations": 3, "won": False},
         ],
+        stability=np.array([1.0, 0.25, np.nan]),
         status=status,
         parameters={"mu": rng.normal(size=(G, K)), "f_var": rng.random((N, K, K)), "pi_a": np.zeros(0)},
     )

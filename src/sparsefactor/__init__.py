@@ -18,11 +18,11 @@ from .simulate import simulate_paper as simulate_paper
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .mcmc import sample as sample
     from .metrics import baseline as baseline
     from .metrics import confusion as confusion
     from .metrics import fill_in_error as fill_in_error
     from .metrics import score as score
-    from .mcmc import sample as sample
     from .model import Beta as Beta
     from .model import Prior as Prior
     from .posterior import MCMCPosterior as MCMCPosterior

@@ -96,6 +96,7 @@ class VIPosterior(_Posterior):
     elbo_terms: dict[str, float]
     elbo_history: dict[str, NDArray[Any]]  # iteration, elbo, seconds of the winning trial
     trial_records: list[dict[str, Any]]
+    stability: Array  # (n_factors,) share of the other converged trials that have each factor; NaN without others
     status: Status
     parameters: dict[str, Array] = field(repr=False)  # q's own parameters, by the names of kernels.contract
 

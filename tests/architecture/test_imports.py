@@ -32,7 +32,7 @@ VIOLATIONS = [
     ("start", "engine"),
     ("start", "posterior"),
     ("vi", "mcmc"),
-    ("vi", "relabel"),
+    ("relabel", "vi"),
     ("mcmc", "simulate"),
     ("posterior", "kernels"),
     ("posterior", "vi"),

@@ -14,7 +14,7 @@ from ..kernels.cpu import columns as column_kernels
 from ..kernels.cpu.gibbs_rows import GibbsMessage, RowStream, gibbs_scratch, gibbs_tiles
 from ..kernels.cpu.tiles import TileSums, add_tiles, build_problem, empty_tile_sums, pack, packed_size
 from ..kernels.cpu.vi_rows import FactorMajor, VIMessage, vi_scratch, vi_tiles
-from ..model import Prior, gamma_kl
+from ..model import Prior
 from .threads import available_cores, run_parts, split
 
 WORTH_A_THREAD = 60e3  # nanoseconds of work that a further thread must find, about twice what waking it costs
@@ -47,8 +47,9 @@ class CpuKernels:
             shape, half = self.problem.tau_shape, self.problem.half_count
             a, b = prior.noise_shape, prior.noise_rate
             self.vi_constants[0] = half @ digamma(shape)
-            # gamma_kl at rate 1 less its terms in log(rate) and 1 / rate, which the rows add.
-            self.vi_constants[2] = np.sum(shape * b - gamma_kl(shape, np.ones_like(shape), a, b))
+            # model.gamma_kl less its terms in log(rate) and 1 / rate, which the rows add.
+            kl = (shape - a) * digamma(shape) - gammaln(shape) + gammaln(a) - a * np.log(b) - shape
+            self.vi_constants[2] = -kl.sum()
             self.gibbs_constants[1] = data.n_features * (a * np.log(b) - gammaln(a))
 
     # ---- how much work there is -------------------------------------------------------------------------------

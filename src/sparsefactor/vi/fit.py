@@ -11,18 +11,22 @@ import numpy as np
 
 from ..data import Data, as_data
 from ..engine import build_kernels
+from ..engine.threads import single_blas_thread
 from ..model import Prior
 from ..posterior import Labels, Status, VIPosterior
-from ..start import Start, starts
-from .state import CAVI, TERMS, VIState
+from ..start import INITS, Start, starts
+from .prune import pruned
+from .stability import recurrence
+from .state import CAVI, TERMS
 from .trial import Tolerance, Trial
 
 logger = logging.getLogger("sparsefactor")
 
 # The race: up to so many iterations, then so large a share of the trials goes on.
-LAPS = ((20, 0.7), (40, 0.4), (80, 0.2))
+LAPS = ((12, 0.6), (30, 0.4), (60, 0.2))
 COARSE = 1e-3  # nats: while racing, an optimum known this well is known well enough
-KICKS = 3  # further directions tried when the finalists look for a way out of their optimum
+KICKS = 2  # further directions a finalist tries to leave its optimum by
+LEADER_KICKS = 6  # and the winner
 
 Activations = Literal["independent", "joint"]
 
@@ -43,15 +47,16 @@ class Options:
     race: bool
     accelerate: bool
     activations: Activations
+    prune: bool
     seed: int
     backend: str
     n_threads: int | None
 
     def __post_init__(self) -> None:
-        for name in ("n_trials", "max_iter"):
+        for name, least in (("n_trials", 1), ("max_iter", 1), ("seed", 0)):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1; got {value!r}; raise it")
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+                raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}; raise it")
         for name in ("tol", "rtol"):
             value = getattr(self, name)
             if not (np.isfinite(value) and value >= 0):
@@ -60,8 +65,12 @@ class Options:
             raise ValueError(
                 f"activations must be one of {get_args(Activations)}; got {self.activations!r}; choose one of them"
             )
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int | np.integer) or self.seed < 0:
-            raise ValueError(f"seed must be a whole number of at least 0; got {self.seed!r}; pass e.g. seed=0")
+        if not isinstance(self.init, Start) and self.init not in INITS:
+            raise ValueError(f"init must be one of {INITS} or a Start; got {self.init!r}; choose one of them")
+
+    @property
+    def tolerance(self) -> Tolerance:
+        return Tolerance(self.tol, self.rtol)
 
 
 def fit_vi(
@@ -76,6 +85,7 @@ def fit_vi(
     race: bool = True,
     accelerate: bool = True,
     activations: Activations = "independent",
+    prune: bool = False,
     center: bool = False,
     seed: int = 0,
     backend: str = "auto",
@@ -87,9 +97,12 @@ def fit_vi(
     init: "auto" (a portfolio of starts), or one of the starts by name ("random" is the paper's).
     max_iter, tol, rtol: a trial ends when one iteration changes the ELBO by less than tol, or rtol times its size.
     race: advance all trials together and drop the worst early; only the leaders run to convergence.
-    accelerate: exact rescaling of factors, assignment of unequal inclusion priors, safeguarded extrapolation.
+    accelerate: exact rescaling of factors, assignment of unequal inclusion priors, momentum, shears out of local
+        optima. The paper's plain recipe is init="random", race=False, accelerate=False.
     activations: "independent" (the paper's), or "joint", a full Gaussian over the factors of each sample.
+    prune: remove factors where that raises the ELBO, so that n_factors is an upper bound.
     center: subtract each feature's mean first; `reconstruct` adds it back.
+    n_threads: threads of the row pass; None for every core. Results do not depend on it.
     """
     options = Options(
         n_trials=n_trials,
@@ -100,93 +113,126 @@ def fit_vi(
         race=race,
         accelerate=accelerate,
         activations=activations,
+        prune=prune,
         seed=seed,
         backend=backend,
         n_threads=n_threads,
     )
     data = as_data(X, center=center)
     prior.check_fits(data)
-    return _fit(data, prior, options)
+    with single_blas_thread():
+        return _fit(data, prior, options)
 
 
 def _fit(data: Data, prior: Prior, options: Options) -> VIPosterior:
-    kernels = build_kernels(data, prior, options.backend)
-    cavi = CAVI(data, prior, kernels)
-    tolerance = Tolerance(options.tol, options.rtol)
+    cavi = CAVI(data, prior, build_kernels(data, prior, options.backend, options.n_threads))
     trials: list[Trial] = []
-    interrupted = False
+    winner: Trial | None = None
     try:
-        for number, start in enumerate(starts(data, prior, options.init, options.n_trials, options.seed)):
-            trials.append(Trial(number, cavi, start, accelerate=options.accelerate))
-        rng = np.random.default_rng([options.seed, 0, 4])
-        if options.race:
-            race(trials, tolerance, options.max_iter, rng)
-        else:
-            for trial in trials:
-                trial.polish(tolerance, options.max_iter, rng, kicks=KICKS)
+        run_trials(cavi, options, trials)
+        winner = max(trials, key=lambda trial: trial.elbo)
+        winner = refined(winner, options)
     except KeyboardInterrupt:
-        if not trials:
+        if not trials or not np.isfinite(max(trial.elbo for trial in trials)):
             raise
-        interrupted = True
-    winner = max(trials, key=lambda trial: trial.elbo)
-    if interrupted:
+        winner = max(trials, key=lambda trial: trial.elbo)
         winner.status = Status.INTERRUPTED
     status = winner.status or Status.MAX_ITER
     if status is not Status.CONVERGED:
-        warnings.warn(f"VI has not converged. {status.value}", ConvergenceWarning, stacklevel=3)
+        warnings.warn(f"VI has not converged. {status.value}", ConvergenceWarning, stacklevel=4)
     logger.info("VI: %d trials, best ELBO %.6f, %s", len(trials), winner.elbo, status.name)
-    return posterior(cavi, winner, trials, status)
+    return posterior(winner, trials, status)
 
 
-def race(trials: list[Trial], tolerance: Tolerance, max_iter: int, rng: np.random.Generator) -> None:
+def run_trials(cavi: CAVI, options: Options, trials: list[Trial]) -> None:
+    """Make the trials one after the other, into the list, so that an interruption finds them there; then run them."""
+    rng = np.random.default_rng([options.seed, 0, 4])
+    coarse = Tolerance(max(options.tol, COARSE), options.rtol) if options.race else options.tolerance
+    for number, start in enumerate(starts(cavi.data, cavi.prior, options.init, options.n_trials, options.seed)):
+        trial = Trial(number, start.name, cavi, cavi.start(start.L, start.F), accelerate=options.accelerate)
+        trials.append(trial)
+        trial.advance(min(LAPS[0][0], options.max_iter), coarse)
+    if options.race:
+        race(trials, coarse, options, rng)
+    else:
+        for trial in trials:
+            trial.polish(options.max_iter, coarse, rng, kicks=KICKS)
+
+
+def race(trials: list[Trial], coarse: Tolerance, options: Options, rng: np.random.Generator) -> None:
     """Advance all trials together and drop the worst after each lap; the finalists' optima are compared in full."""
-    coarse = Tolerance(max(tolerance.absolute, COARSE), tolerance.relative)
     running = list(trials)
     for lap, share in LAPS:
         for trial in running:
-            trial.advance(min(lap - trial.iterations, max_iter - trial.iterations), coarse)
+            trial.advance(min(lap, options.max_iter), coarse)
         running.sort(key=lambda trial: -trial.elbo)
         keep = max(1, round(share * len(trials)))
         for trial in running[keep:]:
-            trial.status = trial.status or Status.DROPPED
+            trial.drop()
         running = running[:keep]
     for trial in running:
-        trial.polish(coarse, max_iter, rng, kicks=KICKS)
+        trial.polish(options.max_iter, coarse, rng, kicks=KICKS)
     leader = max(running, key=lambda trial: trial.elbo)
-    for trial in running:
-        if trial is not leader:
-            trial.status = Status.DROPPED
     leader.status = None
-    leader.polish(tolerance, max_iter, rng, kicks=KICKS)
+    leader.polish(options.max_iter, options.tolerance, rng, kicks=LEADER_KICKS)
 
 
-def posterior(cavi: CAVI, winner: Trial, trials: list[Trial], status: Status) -> VIPosterior:
+def refined(winner: Trial, options: Options) -> Trial:
+    """What is asked for beyond the independent fit: joint activations from its optimum, fewer factors."""
+    if options.activations == "joint":
+        winner = jointly(winner)
+        winner.advance(options.max_iter, options.tolerance)
+    if options.prune:
+        winner = pruned(winner, options.tolerance, options.backend, options.n_threads)
+        winner.advance(options.max_iter, options.tolerance)
+    return winner
+
+
+def jointly(trial: Trial) -> Trial:
+    """The same q with room for covariances between a sample's factors; from here the ELBO can only rise."""
+    old = trial.cavi
+    cavi = CAVI(old.data, old.prior, old.kernels, joint=True)
+    columns = trial.state.columns
+    K = len(columns.f_mean)
+    covariance = np.zeros((cavi.n_covariances(), K, K))
+    covariance[:, np.arange(K), np.arange(K)] = columns.f_var.T[: len(covariance)]
+    state = cavi.finish(trial.state.rows, columns._replace(f_var=covariance), np.ones(K))
+    wider = Trial(trial.number, trial.name, cavi, state, accelerate=trial.momentum is not None)
+    wider.iterations, wider.seconds, wider.trace = trial.iterations + 1, trial.seconds, list(trial.trace)
+    return wider
+
+
+def posterior(winner: Trial, trials: list[Trial], status: Status) -> VIPosterior:
     """The public result of a trial."""
-    state: VIState = winner.state
-    rows, columns = state.rows, state.columns
+    cavi, (rows, columns, _, terms, elbo) = winner.cavi, winner.state
     mean = rows.eta * rows.mu
     variance = rows.eta * (rows.mu**2 + rows.s2) - mean**2
     f_variance = np.einsum("jkk->kj", columns.f_var) if columns.f_var.ndim == 3 else columns.f_var
     noise = {"feature": rows.tau, "sample": cavi.weight(columns), "shared": cavi.weight(columns)[0]}
     learnt = cavi.prior.learns_inclusion
-    trace = np.array(winner.trace)
+    trace = np.array(winner.trace).reshape(-1, 3)
+    others = [
+        trial.state.columns.f_mean
+        for trial in trials
+        if trial.number != winner.number and trial.status is Status.CONVERGED
+    ]
+    data = cavi.data
     return VIPosterior(
         prior=cavi.prior,
-        labels=Labels(
-            feature_names=cavi.data.feature_names, sample_names=cavi.data.sample_names, offset=cavi.data.offset
-        ),
-        loadings_mean=mean,
-        loadings_sd=np.sqrt(np.maximum(variance, 0.0)),
-        inclusion_prob=rows.eta,
+        labels=Labels(feature_names=data.feature_names, sample_names=data.sample_names, offset=data.offset),
+        loadings_mean=np.ascontiguousarray(mean),
+        loadings_sd=np.ascontiguousarray(np.sqrt(np.maximum(variance, 0.0))),
+        inclusion_prob=np.ascontiguousarray(rows.eta),
         activations_mean=np.ascontiguousarray(columns.f_mean.T),
         activations_sd=np.ascontiguousarray(np.broadcast_to(np.sqrt(f_variance), columns.f_mean.shape).T),
         noise_precision_mean=np.array(noise[cavi.prior.noise]),
         loading_precision_mean=columns.alpha_shape / columns.alpha_rate,
         inclusion_rate_mean=columns.pi_a / (columns.pi_a + columns.pi_b) if learnt else np.zeros(0),
-        elbo=state.elbo,
-        elbo_terms=dict(zip(TERMS, state.terms.tolist(), strict=True)),
+        elbo=elbo,
+        elbo_terms=dict(zip(TERMS, terms.tolist(), strict=True)),
         elbo_history={"iteration": trace[:, 0].astype(int), "elbo": trace[:, 1], "seconds": trace[:, 2]},
-        trial_records=[trial.record(won=trial is winner) for trial in trials],
+        trial_records=[trial.record(won=trial.number == winner.number) for trial in trials],
+        stability=recurrence(columns.f_mean, others),
         status=status,
         parameters={**rows._asdict(), **columns._asdict()},
     )

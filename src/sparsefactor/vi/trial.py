@@ -1,4 +1,4 @@
-"""One trial of VI: a start that climbs, step by step, until its ELBO settles."""
+"""One trial of VI: a start that climbs, step by step, until its ELBO settles, and then looks for a way further up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from ..posterior import Status
-from ..start import Start
 from .accelerate import Momentum
 from .shear import WORTH, best_shear, sheared
 from .state import CAVI, VIState
@@ -30,31 +29,32 @@ class Tolerance(NamedTuple):
 
 
 class Trial:
-    """A start, its state, and the way it came."""
+    """A state on its way up, and the way it came."""
 
-    def __init__(self, number: int, cavi: CAVI, start: Start, *, accelerate: bool) -> None:
-        self.number, self.name, self.cavi = number, start.name, cavi
+    def __init__(self, number: int, name: str, cavi: CAVI, state: VIState, *, accelerate: bool) -> None:
+        self.number, self.name, self.cavi = number, name, cavi
+        self.state = state
         self.momentum = Momentum() if accelerate else None
-        self.rescale = accelerate
         self.status: Status | None = None
+        self.dropped_at: int | None = None
         self.iterations = 0
         self.next_assignment = FIRST_ASSIGNMENT
         self.seconds = 0.0
-        begin = time.perf_counter()
-        self.state: VIState = cavi.start(start.L, start.F)
-        self.state = self.step()  # the start itself has a point mass for F, whose ELBO is minus infinity
-        self.seconds += time.perf_counter() - begin
-        self.iterations = 1
-        self.trace: list[tuple[int, float, float]] = [(1, self.state.elbo, self.seconds)]
+        self.trace: list[tuple[int, float, float]] = []
 
     @property
     def elbo(self) -> float:
         return self.state.elbo
 
-    def advance(self, iterations: int, tolerance: Tolerance) -> None:
-        """Climb for so many iterations, or until the ELBO settles."""
-        stop = self.iterations + iterations
-        while self.iterations < stop and self.status is None:
+    def drop(self) -> None:
+        """Leave the race."""
+        if self.status is None:
+            self.status = Status.DROPPED
+        self.dropped_at = self.iterations
+
+    def advance(self, until: int, tolerance: Tolerance) -> None:
+        """Climb up to so many iterations in all, or until the ELBO settles."""
+        while self.iterations < until and self.status is None:
             begin = time.perf_counter()
             before = self.state.elbo
             if self.iterations >= self.next_assignment:
@@ -71,18 +71,17 @@ class Trial:
         """One iteration: the column step, perhaps extrapolated, and the row pass."""
         state = self.state
         columns = self.cavi.column_step(state.columns, state.sums)
-        scale = np.ones(len(columns.alpha_rate))
-        if self.rescale:
-            columns, scale = self.cavi.rescale(columns)
-        if self.momentum is not None:
-            further = self.momentum.propose(columns.f_mean)
-            if further is not None:
-                proposal = self.cavi.finish(state.rows, columns._replace(f_mean=further), scale)
-                if proposal.elbo >= state.elbo:
-                    return proposal
-                self.momentum.reset()
-                self.momentum.propose(columns.f_mean)
-                self.iterations += 1  # the pass that was thrown away counts too
+        if self.momentum is None:
+            return self.cavi.finish(state.rows, columns, np.ones(len(columns.alpha_rate)))
+        columns, scale = self.cavi.rescale(columns)
+        further = self.momentum.propose(columns.f_mean)
+        if further is not None:
+            proposal = self.cavi.finish(state.rows, columns._replace(f_mean=further), scale)
+            if proposal.elbo >= state.elbo:
+                return proposal
+            self.momentum.reset()
+            self.momentum.propose(columns.f_mean)
+            self.iterations += 1  # the pass that was thrown away counts too
         return self.cavi.finish(state.rows, columns, scale)
 
     def assign(self) -> None:
@@ -99,38 +98,38 @@ class Trial:
             self.state = proposal
             self.momentum.reset()
 
-    def polish(self, tolerance: Tolerance, max_iter: int, rng: np.random.Generator, *, kicks: int) -> None:
+    def polish(self, max_iter: int, tolerance: Tolerance, rng: np.random.Generator, *, kicks: int) -> None:
         """Climb on, then leave the optimum by shears for as long as that finds a higher one (3.15)."""
-        self.advance(max_iter - self.iterations, tolerance)
+        self.advance(max_iter, tolerance)
         while self.momentum is not None and self.iterations < max_iter:
             begin = time.perf_counter()
-            reached = self.state, self.status
-            E, promise = best_shear(self.cavi, self.state, rng, kicks)
+            reached, status = self.state, self.status
+            E, promise = best_shear(self.cavi, reached, rng, kicks)
+            if promise > WORTH:
+                self.state, self.status = sheared(self.cavi, reached, E), None
+                self.iterations += 2
+                self.momentum.reset()
             self.seconds += time.perf_counter() - begin
             if promise <= WORTH:
                 return
-            self.state, self.status = sheared(self.cavi, self.state, E), None
-            self.iterations += 2
-            self.momentum.reset()
             length = len(self.trace)
-            self.advance(max_iter - self.iterations, tolerance)
-            if self.elbo <= reached[0].elbo + WORTH:
-                if self.elbo <= reached[0].elbo:
-                    self.state, self.status = reached
-                    del self.trace[length:]
+            self.advance(max_iter, tolerance)
+            if self.elbo <= reached.elbo:
+                self.state, self.status = reached, status
+            # The trace shows accepted states only: of the new climb, what lies above the optimum it left.
+            self.trace[length:] = [point for point in self.trace[length:] if point[1] > reached.elbo]
+            if self.elbo <= reached.elbo + WORTH:
                 return
-            # The trace shows accepted states only: the climb from the sheared state, where it is above the old one.
-            self.trace[length:] = [point for point in self.trace[length:] if point[1] >= reached[0].elbo]
 
     def record(self, *, won: bool) -> dict[str, Any]:
         """A line of the table of trials."""
-        status = self.status or Status.MAX_ITER
         return {
             "trial": self.number,
             "start": self.name,
             "iterations": self.iterations,
             "elbo": self.elbo,
             "seconds": self.seconds,
-            "status": status.name.lower(),
+            "status": (self.status or Status.MAX_ITER).name.lower(),
+            "dropped_at": self.dropped_at,
             "won": won,
         }

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..contract import Array
 from ..noise import STREAM_L, STREAM_Z
-from .lanes import INLINE, LARGEST_EXPONENT, OPTIONS, log_lane
+from .lanes import EXACT, INLINE_EXACT, LARGEST_EXPONENT, log_lane
 from .philox import normal, standard_gamma, units
 from .tiles import packed_offset
 
@@ -77,7 +77,7 @@ def gibbs_scratch(Y: Array, tile: int, K: int) -> GibbsScratch:
     )
 
 
-@njit(**INLINE)
+@njit(**INLINE_EXACT)
 def couple(k, m, A, tau, alpha, linear, P, mean, active, v, u):
     """Of adding k to the m active factors: u = P v, the Schur complement c and its linear term r."""
     c, r = tau * A[k, k] + alpha[k], linear[k]
@@ -93,7 +93,7 @@ def couple(k, m, A, tau, alpha, linear, P, mean, active, v, u):
     return max(c, alpha[k]), r
 
 
-@njit(**OPTIONS)
+@njit(**EXACT)
 def enter(k, m, c, r, P, mean, active, place, u):
     """Make k the last active factor."""
     value = r / c
@@ -111,7 +111,7 @@ def enter(k, m, c, r, P, mean, active, place, u):
     return m + 1
 
 
-@njit(**OPTIONS)
+@njit(**EXACT)
 def leave(k, m, P, mean, active, place, u):
     """Take k out; the last active factor takes its place."""
     p, last = place[k], m - 1
@@ -134,7 +134,7 @@ def leave(k, m, P, mean, active, place, u):
     return last
 
 
-@njit(**OPTIONS)
+@njit(**EXACT)
 def invert(m, A, tau, alpha, linear, P, mean, active, place, v, u):
     """P and the mean of the m active factors, afresh."""
     for a in range(m):
@@ -143,7 +143,7 @@ def invert(m, A, tau, alpha, linear, P, mean, active, place, v, u):
         enter(k, a, c, r, P, mean, active, place, u)
 
 
-@njit(**OPTIONS)
+@njit(**EXACT)
 def sample_z(z, A, tau, alpha, logit, linear, uniform, threshold, P, mean, active, place, v, u):
     """z_ik for k = 1..K with l_i integrated out (2.2); the number of active factors, which `active` lists in order.
 
@@ -189,7 +189,7 @@ def sample_z(z, A, tau, alpha, logit, linear, uniform, threshold, P, mean, activ
     return m
 
 
-@njit(**OPTIONS)
+@njit(**EXACT)
 def sample_l(row, m, l, A, tau, alpha, linear, stream, C, active, x):
     """l_i at its active factors, through Q = C C' (2.4)."""
     l[:] = 0.0
@@ -215,7 +215,7 @@ def sample_l(row, m, l, A, tau, alpha, linear, stream, C, active, x):
         l[active[a]] = x[a]
 
 
-@njit(**OPTIONS)
+@njit(**EXACT)
 def row_gram(i, start, columns, lists_missing, whole, share, gram):
     """A_i (4.4) of masked data, from the shorter of the missing and observed columns; all matrices laid flat."""
     sign = 1.0 if lists_missing[i] else 0.0
@@ -228,7 +228,7 @@ def row_gram(i, start, columns, lists_missing, whole, share, gram):
             gram[t] += sign * share[j, t]
 
 
-@njit(**OPTIONS)
+@njit(**EXACT)
 def residual(l, A, b):
     """l'A l - 2 l'b, where most of l is zero."""
     K = l.shape[0]
@@ -242,7 +242,7 @@ def residual(l, A, b):
     return total
 
 
-@njit(**OPTIONS)
+@njit(**EXACT)
 def add_outer(i, m, start, columns, lists_missing, active, l, tau, LL, LL_share):
     """Add w l l' of a row of masked data to the tile's LL and LL_share (4.5)."""
     K = LL.shape[0]
@@ -262,7 +262,7 @@ def add_outer(i, m, start, columns, lists_missing, active, l, tau, LL, LL_share)
                 LL_share[j, offset + np.uint64(active[e])] += weighted * l[active[e]]
 
 
-@njit(**OPTIONS)
+@njit(**EXACT)
 def gibbs_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, stream, sums, scratch):
     """The row pass of tiles first_tile .. last_tile, leaving each tile's sums in `sums`."""
     # Every field is looked up once, here: a look-up counts references, which inner loops must not.

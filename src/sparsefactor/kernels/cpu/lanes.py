@@ -21,10 +21,11 @@ OPTIONS: dict[str, Any] = {
     "error_model": "numpy",
     "fastmath": {"contract", "reassoc", "nsz"},
 }
-# A call that passes several arrays takes longer than a short loop over lanes.
-INLINE: dict[str, Any] = {**OPTIONS, "inline": "always"}
-# The order of operations is part of these functions' accuracy.
+# Where the order of operations matters: to accuracy, or because a product of two large numbers would overflow.
 EXACT: dict[str, Any] = {**OPTIONS, "fastmath": {"contract"}}
+# For what is called in inner loops: a call that passes several arrays takes longer than a short loop.
+INLINE: dict[str, Any] = {**OPTIONS, "inline": "always"}
+INLINE_EXACT: dict[str, Any] = {**EXACT, "inline": "always"}
 
 LARGEST_EXPONENT = 700.0  # exp of it is still finite, and odds that large are certainty
 LOG2_E = 1.4426950408889634

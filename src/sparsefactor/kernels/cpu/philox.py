@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 from ..noise import ROUND_0, ROUND_1, STREAM_TAU, UNIT, WEYL_0, WEYL_1
-from .lanes import EXACT
+from .lanes import EXACT, INLINE_EXACT
 
 LOW = np.uint64(0xFFFFFFFF)
 HALF = np.uint64(32)
@@ -17,7 +17,7 @@ STEP_0, STEP_1 = np.uint64(WEYL_0), np.uint64(WEYL_1)
 BOOST = np.uint64(2**31)
 
 
-@njit(inline="always", **EXACT)
+@njit(**INLINE_EXACT)
 def unit_pair(position, row, sweep, stream, key0, key1):
     """Two uniforms in (0, 1) from one call of Philox4x32-10; all arguments uint64."""
     c0, c1, c2, c3 = position, row, sweep, stream

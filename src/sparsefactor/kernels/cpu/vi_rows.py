@@ -250,7 +250,7 @@ def row_outers(row, n, start, columns, lists_missing, tau, mean, var, l, outer, 
         for k in range(K):
             offset, weighted = packed_offset(k, K), tau[i] * l[k]
             for m in range(k, K):
-                outer[offset + U(m)] = weighted * l[m]
+                outer[offset + U(m)] = weighted * l[U(m)]
             outer[offset + U(k)] += tau[i] * var[k, r]
         sign = 1.0
         if lists_missing[i]:

@@ -1,0 +1,152 @@
+"""How good the default VI fit is: the bars that the package holds itself to.
+
+    python -m benchmarks.bars              all of them
+    python -m benchmarks.bars optimum      whether fit_vi finds the best optimum, its iterations and its time
+    python -m benchmarks.bars learnt       accuracy of learnt inclusion, and time
+    python -m benchmarks.bars fill-in      error on held-out entries of real data (--data FILE)
+    python -m benchmarks.bars factors      how many factors remain of an upper bound of 15
+
+Figures go to the screen and, with --out, to a JSON file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import sparsefactor as sf
+
+SNRS, SEEDS = (1, 5, 25), range(10)
+PAPER_PRIOR = sf.Prior(inclusion=[0.1] * 5 + [0.9])
+REFERENCE = Path(__file__).with_name("reference_optima.json")
+
+
+def timed(fit: Any) -> tuple[Any, float]:
+    begin = time.perf_counter()
+    result = fit()
+    return result, time.perf_counter() - begin
+
+
+def optimum() -> dict[str, Any]:
+    """Bars 1 to 3: the gap to the best known optimum, the winner's iterations, and the time of a default fit."""
+    known = json.loads(REFERENCE.read_text())["optima"]
+    lines, found, sparsest = [], 0, 0
+    for snr in SNRS:
+        for seed in SEEDS:
+            sim = sf.simulate_paper(snr=snr, seed=seed)
+            best = known[f"fixed snr={snr} seed={seed}"]
+            vi, seconds = timed(lambda sim=sim: sf.fit_vi(sim.X, PAPER_PRIOR))
+            gap = best["elbo"] - vi.elbo
+            winner = vi.trials[vi.trials["won"]]
+            one = sf.match(vi, sim).permutation[0]
+            correlation = float(abs(np.corrcoef(vi.activations_mean[:, one], sim.activations[:, 0])[0, 1]))
+            found += gap < 0.1
+            sparsest += snr == 1 and correlation > 0.9
+            lines.append(
+                {
+                    "snr": snr,
+                    "seed": seed,
+                    "gap": gap,
+                    "iterations": int(winner["iterations"].item()),
+                    "seconds": seconds,
+                    "sparsest_factor_correlation": correlation,
+                    **sf.score(vi, sim),
+                }
+            )
+    for line in lines:
+        print(
+            f"snr {line['snr']:2d} seed {line['seed']}: gap {line['gap']:8.4f} nats, {line['iterations']:4d} iterations, "
+            f"{line['seconds']:.3f} s, Z accuracy {line['z_accuracy']:.4f}"
+        )
+    seconds = [line["seconds"] for line in lines]
+    best_has_it = sum(v["sparsest_factor_correlation"] > 0.9 for k, v in known.items() if "snr=1 " in k)
+    print(f"within 0.1 nats of the best known optimum: {found} of {len(lines)}")
+    print(f"sparsest factor found at snr 1: {sparsest} of {best_has_it} where the best optimum has it")
+    for snr in SNRS:
+        own = [line["iterations"] for line in lines if line["snr"] == snr]
+        print(f"snr {snr}: winner's iterations {own[0]} at seed 0, median {np.median(own):.0f}, largest {max(own)}")
+    print(f"seconds of a default fit: median {np.median(seconds):.3f}, largest {max(seconds):.3f}")
+    return {"fits": lines, "found": int(found)}
+
+
+def learnt() -> dict[str, Any]:
+    """Bar 4: Z accuracy with Beta(1, 1), and time."""
+    prior = sf.Prior(n_factors=6, inclusion=sf.Beta(1, 1))
+    out = {}
+    for snr in SNRS:
+        accuracy, seconds = [], []
+        for seed in SEEDS:
+            sim = sf.simulate_paper(snr=snr, seed=seed)
+            vi, took = timed(lambda sim=sim: sf.fit_vi(sim.X, prior))
+            accuracy.append(sf.score(vi, sim)["z_accuracy"])
+            seconds.append(took)
+        out[snr] = {"z_accuracy": float(np.mean(accuracy)), "seconds": float(np.median(seconds))}
+        print(f"snr {snr:2d}: mean Z accuracy {np.mean(accuracy):.4f}, median {np.median(seconds):.3f} s a fit")
+    return out
+
+
+def fill_in(data: Path) -> dict[str, Any]:
+    """Bar 5: RRMSE on a tenth of the entries of a real matrix, held out by three masks."""
+    import pandas as pd
+
+    frame = pd.read_csv(data, index_col=0)
+    Y = frame.to_numpy()
+    out = {}
+    for noise in ("feature", "shared", "sample"):
+        for label, inclusion in (("fixed 0.1", 0.1), ("Beta(1, 1)", sf.Beta(1, 1)), ("Beta(1, 9)", sf.Beta(1, 9))):
+            for activations in ("independent", "joint"):
+                errors, seconds = [], []
+                for seed in range(3):
+                    held = np.zeros(Y.size, dtype=bool)
+                    held[np.random.default_rng(seed).choice(Y.size, Y.size // 10, replace=False)] = True
+                    mask = held.reshape(Y.shape).T
+                    X = np.where(mask, np.nan, Y.T)
+                    prior = sf.Prior(n_factors=26, inclusion=inclusion, noise=noise)
+                    vi, took = timed(lambda X=X, p=prior, a=activations: sf.fit_vi(X, p, tol=1e-3, activations=a))
+                    errors.append(sf.fill_in_error(vi, Y.T, mask))
+                    seconds.append(took)
+                name = f"{noise}, {label}, {activations}"
+                out[name] = {"rrmse": errors, "seconds": seconds}
+                shown = " / ".join(f"{e:.4f}" for e in errors)
+                print(f"{name:38s} {shown}   {np.median(seconds):.2f} s", flush=True)
+    return out
+
+
+def factors() -> dict[str, Any]:
+    """How many of 15 allowed factors remain where the truth has 6 (snr 5, learnt inclusion, prune=True)."""
+    prior = sf.Prior(n_factors=15, inclusion=sf.Beta(1, 1))
+    left = []
+    for seed in SEEDS:
+        sim = sf.simulate_paper(snr=5, seed=seed)
+        vi, seconds = timed(lambda sim=sim: sf.fit_vi(sim.X, prior, prune=True))
+        left.append(vi.n_factors)
+        print(f"seed {seed}: {vi.n_factors} factors remain, Z accuracy {sf.score(vi, sim)['z_accuracy']:.4f}, {seconds:.2f} s")
+    print(f"6 remain in {left.count(6)} of {len(left)}")
+    return {"remaining": left}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("bars", nargs="*", default=["optimum", "learnt", "factors", "fill-in"])
+    parser.add_argument("--data", type=Path, default=Path("../shared/data/gtex_zscores_1000x44.csv.gz"))
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore", sf.ConvergenceWarning)
+    sf.fit_vi(sf.simulate_paper(seed=99).X, PAPER_PRIOR, n_trials=1)  # compile
+    bars = {"optimum": optimum, "learnt": learnt, "factors": factors, "fill-in": lambda: fill_in(options.data)}
+    results = {}
+    for name in options.bars:
+        print(f"--- {name}: {(bars[name].__doc__ or 'fill-in on real data').splitlines()[0]}")
+        results[name] = bars[name]()
+    if options.out:
+        options.out.write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
