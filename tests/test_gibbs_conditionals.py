@@ -196,10 +196,8 @@ def test_inclusion_rate_is_the_beta_of_the_log_joint():
 @pytest.mark.parametrize(("noise", "missing"), CASES)
 @pytest.mark.parametrize("inclusion", [[0.2, 0.5, 0.8], Beta(1.0, 2.0)])
 def test_log_joint_from_sums_is_the_log_joint_of_the_draw(noise, missing, inclusion):
-    from sparsefactor.mcmc.moves import ScaleMove
-
-    data, prior, kernels, _, state = problem(noise, missing, inclusion)
-    state, info = Gibbs(data, prior, kernels, [ScaleMove()]).sweep(state, (5, 6), 0)
+    data, prior, _, gibbs, state = problem(noise, missing, inclusion)
+    state, info = gibbs.sweep(state, (5, 6), 0)
     own = {"feature": state.rows.tau, "shared": state.tau[:1], "sample": state.tau}[noise]
     direct = log_joint(
         data,

@@ -11,7 +11,6 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparsefactor import storage
 from sparsefactor.model import Beta, Prior
 from sparsefactor.posterior import DIMS, NOISE_DIMS, Labels, MCMCPosterior, Status, VIPosterior
 from sparsefactor.storage import load, save
@@ -186,7 +185,7 @@ def test_failure_leaves_the_old_file(tmp_path, monkeypatch) -> None:
     def broken(*_args, **_kwargs) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(storage.np.lib.format, "write_array", broken)
+    monkeypatch.setattr(np.lib.format, "write_array", broken)
     with pytest.raises(OSError, match="disk full"):
         save(vi_posterior(status=Status.MAX_ITER), path)
     assert path.read_bytes() == before

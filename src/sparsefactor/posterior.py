@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from .model import Prior
 
 if TYPE_CHECKING:
     import pandas
     import xarray
+
+    from .diagnostics import Diagnostics
 
 Array = NDArray[np.float64]
 
@@ -156,6 +159,11 @@ class MCMCPosterior(_Posterior):
     signal_mean: Array = field(repr=False)  # (n_samples, n_features): mean over draws of F'L'
     permutations: NDArray[np.intp] = field(repr=False)  # (chain, draw, factor): the sampler's label of each factor
     signs: NDArray[np.int8] = field(repr=False)  # (chain, draw, factor)
+    weights: Array | None = None  # (chain,) where chains were combined by weight; None: all draws count the same
+
+    @property
+    def n_chains(self) -> int:
+        return self.permutations.shape[0]
 
     def reconstruct(self) -> Array:
         """(n_samples, n_features): the mean over draws of F'L', centring undone; fills what was missing."""
@@ -164,3 +172,52 @@ class MCMCPosterior(_Posterior):
     def to_datatree(self) -> xarray.DataTree:
         """The draws themselves: groups posterior and sample_stats, ready for ArviZ."""
         return self.draws
+
+    def unlabelled_draws(self) -> xarray.DataTree:
+        """The draws as the sampler made them, before relabelling, to the bit; read when looked at."""
+        from .storage.lazy import relabelled_tree
+
+        back = np.argsort(self.permutations, axis=-1)
+        return relabelled_tree(self.draws, back, np.take_along_axis(self.signs, back, axis=-1))
+
+    def diagnostics(self) -> Diagnostics:
+        """Have the chains converged, do they agree, and how precise are their means; with a verdict in words."""
+        from .diagnostics import diagnose
+
+        return diagnose(self)
+
+    def keep_chains(self, chains: Sequence[int]) -> MCMCPosterior:
+        """The posterior of some of the chains, e.g. of one mode; the others' draws are left out."""
+        from .storage.moments import reduced
+
+        chosen = [int(chain) for chain in chains]
+        if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(range(self.n_chains)):
+            raise ValueError(
+                f"chains must be different numbers from 0 to {self.n_chains - 1}; got {list(chains)}; choose among them"
+            )
+        weights = None if self.weights is None else _shares(self.weights[chosen], len(chosen))
+        kept = replace(
+            self,
+            draws=self.draws.isel(chain=chosen),
+            permutations=self.permutations[chosen],
+            signs=self.signs[chosen],
+            weights=weights,
+        )
+        return replace(kept, **reduced(kept, _shares(weights, len(chosen))))
+
+    def combine(self, weights: ArrayLike) -> MCMCPosterior:
+        """The mixture of the chains with these weights, (chain,); `draws` stays as it is, all moments change."""
+        from .storage.moments import reduced
+
+        shares = _shares(weights, self.n_chains)
+        return replace(self, weights=shares, **reduced(self, shares))
+
+
+def _shares(weights: ArrayLike | None, n: int) -> Array:
+    """(n,) weights that add up to one."""
+    given = np.ones(n) if weights is None else np.asarray(weights, dtype=np.float64)
+    if given.shape != (n,) or not np.isfinite(given).all() or given.min() < 0 or given.sum() <= 0:
+        raise ValueError(
+            f"weights must be {n} numbers, none negative and not all zero; got {weights!r}; pass one for each chain"
+        )
+    return given / given.sum()

@@ -78,7 +78,7 @@ class StartMaker:
 
     def rotated(self, name: str, R: Array) -> Start:
         """The leading singular vectors under the rotation R, activations of unit mean square, padded up to K."""
-        L, F = self.loadings @ R, R.T @ self.activations
+        L, F = self.data.unit_scale() * (self.loadings @ R), R.T @ self.activations
         short = self.K - L.shape[1]
         if short > 0:
             rng = np.random.default_rng([self.seed, 1, self.K])
@@ -97,7 +97,7 @@ class StartMaker:
 
     @cached_property
     def _vectors(self) -> tuple[Array, Array]:
-        """(G, r) loadings U S / sqrt(N) and (r, N) activations sqrt(N) V', r <= K."""
+        """(G, r) loadings U S / sqrt(N) of the data at unit scale and (r, N) activations sqrt(N) V', r <= K."""
         Y = np.asarray(self.data.Y, dtype=np.float64) / self.data.unit_scale()
         rank = min(self.K, *Y.shape)
         rng = np.random.default_rng([self.seed, 2])
@@ -105,7 +105,7 @@ class StartMaker:
             Y = low_rank_completion(Y, self.data.observed, rank, rng)
         U, s, Vt = leading_svd(Y, rank, rng)
         N = Y.shape[1]
-        return U * (s * self.data.unit_scale() / np.sqrt(N)), Vt * np.sqrt(N)
+        return U * (s / np.sqrt(N)), Vt * np.sqrt(N)
 
 
 def leading_svd(Y: Array, rank: int, rng: np.random.Generator) -> tuple[Array, Array, Array]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from sparsefactor.engine import build_kernels
 from sparsefactor.kernels.reference import ReferenceKernels
 from sparsefactor.mcmc.moves import MOVES
 from sparsefactor.mcmc.state import Gibbs
@@ -50,10 +51,10 @@ class PaperOdds(ReferenceKernels):
 
 
 class StaleActivations(ReferenceKernels):
-    """Draws F a fifth too wide."""
+    """Draws F a third too wide."""
 
     def gibbs_activations(self, sums, weight, normal):
-        return super().gibbs_activations(sums, weight, normal) * 1.2
+        return super().gibbs_activations(sums, weight, normal) * 1.3
 
 
 @pytest.mark.statistical
@@ -69,21 +70,54 @@ def test_a_wrong_sampler_fails(broken, inclusion, missing):
     assert np.abs(scores).max() > 2 * LIMIT
 
 
+def with_move(move):
+    return lambda data, prior: Gibbs(data, prior, build_kernels(data, prior, "cpu", n_threads=1), [move])
+
+
+class ScaleForgetsAlpha(MOVES["scale"]):
+    """Scales the activations and loadings but leaves alpha behind."""
+
+    def __call__(self, gibbs, state, rng):
+        return super().__call__(gibbs, state, rng)._replace(alpha=state.alpha)
+
+
+class ExchangeAlways(MOVES["exchange"]):
+    """Exchanges whatever the odds."""
+
+    every = 1
+
+    def probability(self, log_odds):
+        return 1.0
+
+
+class BoldShear(MOVES["shear"]):
+    """Proposes shears that matter on a tiny problem."""
+
+    scales = (0.3, 1.0, 2.0)
+
+
+class ShearAlways(BoldShear):
+    """Takes every shear that is proposed."""
+
+    def accept(self, log_ratio, rng):
+        return True
+
+
+class OftenExchange(MOVES["exchange"]):
+    every = 1
+
+
 @pytest.mark.statistical
-def test_scale_move_passes_and_a_wrong_one_fails():
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        (MOVES["scale"], ScaleForgetsAlpha),
+        (OftenExchange, ExchangeAlways),
+        (BoldShear, ShearAlways),
+    ],
+)
+def test_each_move_passes_and_a_wrong_one_fails(right, wrong, missing):
     prior = prior_of([0.3, 0.7])
-    assert np.abs(joint_scores(prior, oracle("scale"), missing=False, replicates=300)).max() < LIMIT
-
-    class ForgetsAlpha(MOVES["scale"]):
-        """Scales the activations and loadings but leaves alpha behind."""
-
-        def __call__(self, state, sums, prior, rng):
-            return super().__call__(state, sums, prior, rng)._replace(alpha=state.alpha)
-
-    wrong = joint_scores(
-        prior,
-        lambda data, own: Gibbs(data, own, ReferenceKernels(data, own), [ForgetsAlpha()]),
-        missing=False,
-        replicates=150,
-    )
-    assert np.abs(wrong).max() > 2 * LIMIT
+    assert np.abs(joint_scores(prior, with_move(right()), missing=missing, replicates=500)).max() < LIMIT
+    assert np.abs(joint_scores(prior, with_move(wrong()), missing=missing, replicates=500)).max() > 2 * LIMIT

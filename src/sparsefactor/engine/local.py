@@ -17,7 +17,7 @@ from ..kernels.cpu.vi_rows import FactorMajor, VIMessage, vi_scratch, vi_tiles
 from ..model import Prior
 from .threads import available_cores, run_parts, split
 
-WORTH_A_THREAD = 60e3  # nanoseconds of work that a further thread must find, about twice what waking it costs
+WORTH_A_THREAD = 120e3  # nanoseconds of work for each thread; waking one costs about half as much
 
 
 class CpuKernels:
@@ -39,8 +39,8 @@ class CpuKernels:
         self._gibbs_spaces: list[tuple[TileSums, list[Any]]] = []
         self._logit_source: Array | None = None
         self._logit_by_factor = np.zeros((0, 0))
-        self.vi_parts = split(self.n_tiles, self._threads_for(self._row_cost(6.0, 2.0)))
-        self.gibbs_parts = split(self.n_tiles, self._threads_for(self._row_cost(30.0, 4.0)))
+        self.vi_parts = split(self.n_tiles, self._threads_for(self._row_cost(0.0, 14.0, 0.7)))
+        self.gibbs_parts = split(self.n_tiles, self._threads_for(self._row_cost(250.0, 30.0, 0.5)))
         self.vi_constants = np.zeros(3)
         self.gibbs_constants = np.zeros(3)
         if self.problem.feature_noise:
@@ -54,11 +54,11 @@ class CpuKernels:
 
     # ---- how much work there is -------------------------------------------------------------------------------
 
-    def _row_cost(self, per_coordinate: float, per_entry: float) -> float:
-        """Rough nanoseconds of a row pass on one core."""
+    def _row_cost(self, per_row: float, per_loading: float, per_product: float) -> float:
+        """Rough nanoseconds of a row pass on one core, from measurements that need not be good to a factor of two."""
         (G, N), K = self.problem.Y.shape, self.prior.K
-        cost = G * K * (0.05 * N + 0.05 * K + per_coordinate)
-        return cost + len(self.problem.columns) * packed_size(K) * 0.05 * per_entry
+        products = len(self.problem.columns) * packed_size(K)
+        return G * (per_row + K * (per_loading + 0.05 * (N + K))) + per_product * products
 
     def _threads_for(self, nanoseconds: float) -> int:
         if self.split_small:
@@ -69,7 +69,7 @@ class CpuKernels:
 
     def vi_row_pass(self, rows: VIRows, message: Message, out: VIRows | None = None) -> tuple[VIRows, Sums]:
         """`out`: rows of an earlier pass, not `rows` itself, whose memory may be written over."""
-        (G, N), K = self.problem.Y.shape, self.prior.K
+        K, G = self.prior.K, self.data.n_features
         T = packed_size(K)
         share, packed_gram = np.zeros((len(message.share), T)), np.zeros((1, T))
         if self.masked:

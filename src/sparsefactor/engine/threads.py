@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from itertools import pairwise
+from queue import SimpleQueue
 from typing import Any
 
 
@@ -22,27 +23,54 @@ def available_cores() -> int:
         return os.cpu_count() or 1
 
 
-class _Pool:
-    """The shared worker threads, started when first needed and as many as were ever asked for."""
+class _Part:
+    """A call that whoever claims it first makes: a worker, or the caller itself."""
+
+    __slots__ = ("args", "claimed", "done", "error", "task")
+
+    def __init__(self, task: Callable[..., None], args: tuple[Any, ...]) -> None:
+        self.task, self.args = task, args
+        self.error: BaseException | None = None
+        self.claimed, self.done = threading.Lock(), threading.Lock()
+        self.done.acquire()
+
+    def run_unless_claimed(self) -> None:
+        if self.claimed.acquire(blocking=False):
+            try:
+                self.task(*self.args)
+            except BaseException as error:  # the caller raises it
+                self.error = error
+            self.done.release()
+
+
+class _Workers:
+    """The shared threads, started when first needed and as many as were ever asked for.
+
+    A queue and two locks a part, since a row pass may take less time than a future takes to resolve.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.size = 0
-        self.executor: ThreadPoolExecutor | None = None
+        self.queue: SimpleQueue[_Part] = SimpleQueue()
 
-    def workers(self, n: int) -> ThreadPoolExecutor:
-        if self.executor is None or self.size < n:
+    def ensure(self, n: int) -> None:
+        if self.size < n:
             with self.lock:
-                if self.executor is None or self.size < n:
-                    old = self.executor
-                    self.executor = ThreadPoolExecutor(n, thread_name_prefix="sparsefactor")
-                    self.size = n
-                    if old is not None:
-                        old.shutdown(wait=False)
-        return self.executor
+                while self.size < n:
+                    self.size += 1
+                    name = f"sparsefactor-{self.size}"
+                    threading.Thread(target=_work, args=(self.queue,), name=name, daemon=True).start()
 
 
-_pool = _Pool()
+def _work(queue: SimpleQueue[_Part]) -> None:
+    while True:
+        part = queue.get()
+        part.run_unless_claimed()
+        del part  # or it would keep its arrays alive until the next one comes
+
+
+_workers = _Workers()
 
 
 def run_parts(task: Callable[..., None], parts: Sequence[tuple[Any, ...]]) -> None:
@@ -50,25 +78,27 @@ def run_parts(task: Callable[..., None], parts: Sequence[tuple[Any, ...]]) -> No
     if len(parts) == 1:
         task(*parts[0])
         return
-    submit = _pool.workers(len(parts) - 1).submit
-    waiting = [(submit(task, *part), part) for part in parts[1:]]
+    _workers.ensure(len(parts) - 1)
+    waiting = [_Part(task, part) for part in parts[1:]]
+    for part in waiting:
+        _workers.queue.put(part)
     try:
         task(*parts[0])
-        for future, part in waiting:
-            if future.cancel():
-                task(*part)
     finally:
-        wait([future for future, _ in waiting])
-    for future, _ in waiting:
-        if not future.cancelled():
-            future.result()
+        for part in waiting:
+            part.run_unless_claimed()
+        for part in waiting:
+            part.done.acquire()
+    for part in waiting:
+        if part.error is not None:
+            raise part.error
 
 
 def split(n: int, parts: int) -> list[tuple[int, int]]:
     """range(n) as at most `parts` contiguous ranges of nearly equal length."""
     parts = max(1, min(parts, n))
     bounds = [n * p // parts for p in range(parts + 1)]
-    return list(zip(bounds[:-1], bounds[1:], strict=True))
+    return list(pairwise(bounds))
 
 
 class _BlasLimit:
@@ -123,7 +153,7 @@ def single_blas_thread() -> Iterator[None]:
 
 def _forget_threads() -> None:
     """A forked child has none of its parent's threads, and locks may be held by nobody."""
-    _pool.__init__()  # type: ignore[misc]
+    _workers.__init__()  # type: ignore[misc]
     _blas_limit.lock = threading.Lock()
 
 

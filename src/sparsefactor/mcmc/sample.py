@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..data import Data, as_data
 from ..engine import build_kernels
-from ..kernels.contract import Array
-from ..kernels.noise import stream_key
 from ..model import Prior
-from ..posterior import DIMS, NOISE_DIMS, Labels, MCMCPosterior
-from ..relabel import relabel
+from ..posterior import Labels, MCMCPosterior
 from ..start import INITS, Start, starts
+from ..storage.draws import PRECISIONS, Layout, MemoryDraws, Sink, ZarrDraws
+from ..storage.files import load_run, save_result
 from ..vi.fit import ConvergenceWarning, fit_vi
+from . import run_folder
+from .chain import Chain, Plan
 from .dispersed import dispersed_start
+from .finish import posterior
 from .moves import MOVES
-from .state import Gibbs, GibbsState
+from .progress import Callback, Display
+from .run_folder import RunFolder
+from .runner import run_chains, threads_per_chain
+from .state import Gibbs
 
 logger = logging.getLogger("sparsefactor")
 
@@ -38,10 +45,17 @@ class Options:
     moves: tuple[str, ...]
     seed: int
     backend: str
+    n_jobs: int | None
+    progress: bool | Callback | None
+    path: Path | None
+    checkpoint_seconds: float
+    precision: str
 
     def __post_init__(self) -> None:
-        for name, least in (("n_chains", 1), ("n_warmup", 0), ("n_draws", 1), ("thin", 1), ("seed", 0)):
+        for name, least in (("n_chains", 1), ("n_warmup", 0), ("n_draws", 1), ("thin", 1), ("seed", 0), ("n_jobs", 1)):
             value = getattr(self, name)
+            if name == "n_jobs" and value is None:
+                continue
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
                 raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}; raise it")
         if not isinstance(self.init, Start) and self.init not in INITS:
@@ -49,48 +63,26 @@ class Options:
         unknown = [name for name in self.moves if name not in MOVES]
         if unknown:
             raise ValueError(f"moves must be among {tuple(MOVES)}; got {unknown[0]!r}; leave it out")
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"precision must be one of {PRECISIONS}; got {self.precision!r}; choose one of them")
+        if not (isinstance(self.checkpoint_seconds, int | float) and self.checkpoint_seconds >= 0):
+            raise ValueError(
+                f"checkpoint_seconds must be zero or positive; got {self.checkpoint_seconds!r}; the default suits most"
+            )
+        if not (self.progress is None or isinstance(self.progress, bool) or callable(self.progress)):
+            raise TypeError(
+                f"progress must be True, False, None or a function; got {self.progress!r}; pass one of them"
+            )
 
+    @property
+    def plan(self) -> Plan:
+        return Plan(n_warmup=self.n_warmup, n_draws=self.n_draws, thin=self.thin, seed=self.seed)
 
-class Chain:
-    """The kept draws of one chain, in the paper's labelling, and what is accumulated over them."""
-
-    def __init__(self, gibbs: Gibbs, options: Options) -> None:
-        data, K, n = gibbs.data, gibbs.prior.K, options.n_draws
-        G, N = data.n_features, data.n_samples
-        self.gibbs = gibbs
-        self.loadings = np.empty((n, G, K))
-        self.inclusion = np.empty((n, G, K), dtype=bool)
-        self.activations = np.empty((n, N, K))
-        self.noise_precision = np.empty((n, *{"feature": (G,), "shared": (), "sample": (N,)}[gibbs.prior.noise]))
-        self.loading_precision = np.empty((n, K))
-        self.inclusion_rate = np.empty((n, K if gibbs.prior.learns_inclusion else 0))
-        self.log_joint = np.empty(n)
-        self.signal = np.zeros((N, G))
-
-    def keep(self, t: int, state: GibbsState, log_joint: float) -> None:
-        noise = {"feature": state.rows.tau, "shared": state.tau[:1].sum(), "sample": state.tau}
-        self.loadings[t] = state.loadings
-        self.inclusion[t] = state.rows.Z
-        self.activations[t] = state.F.T
-        self.noise_precision[t] = noise[self.gibbs.prior.noise]
-        self.loading_precision[t] = state.alpha
-        self.inclusion_rate[t] = state.pi
-        self.log_joint[t] = log_joint
-        self.signal += self.activations[t] @ self.loadings[t].T
-
-    def run(self, start: Start, options: Options, chain: int) -> None:
-        key = stream_key(options.seed, chain)
-        state = self.gibbs.start(start.L, start.F)
-        sweep = 0
-        for _ in range(options.n_warmup):
-            state, _ = self.gibbs.sweep(state, key, sweep)
-            sweep += 1
-        for t in range(options.n_draws):
-            for _ in range(options.thin):
-                state, info = self.gibbs.sweep(state, key, sweep)
-                sweep += 1
-            self.keep(t, state, info.log_joint)
-        self.signal /= options.n_draws
+    def settings(self, data: Data, prior: Prior, engine: str) -> dict[str, Any]:
+        """What decides the draws, apart from their number."""
+        names = ("n_chains", "n_warmup", "thin", "moves", "seed", "init")
+        chosen = {name: getattr(self, name) for name in names}
+        return run_folder.settings_of(data, prior, engine, self.precision, **chosen)
 
 
 def sample(
@@ -106,6 +98,12 @@ def sample(
     center: bool = False,
     seed: int = 0,
     backend: str = "auto",
+    n_jobs: int | None = None,
+    progress: bool | Callback | None = None,
+    path: str | PathLike[str] | None = None,
+    resume: str | PathLike[str] | None = None,
+    checkpoint_seconds: float = 30.0,
+    precision: str = "single",
 ) -> MCMCPosterior:
     """Draw from the posterior of the sparse factor model given X by collapsed Gibbs sampling.
 
@@ -113,6 +111,14 @@ def sample(
     every thin-th is kept. init: "auto" (dispersed around the best VI optimum), or a start by name ("random" is the
     paper's). moves: extra steps that leave the posterior invariant; () is the paper's plain sampler.
     The draws of all chains are relabelled into one labelling (see `relabel`); the sampler's own can be recovered.
+
+    n_jobs: chains at the same time (None: every core); the draws do not depend on it, to the bit.
+    progress: None shows it where standard error is a terminal; True, False; or a function of a list of ChainProgress.
+    path: a folder to which draws go as they are made, so that memory does not grow with them. A call with the path
+        and settings of an earlier one goes on with it, whether it was killed, interrupted, or done (with larger
+        n_draws), and ends with the draws of a run that was never stopped. resume: a path that must hold a run.
+    checkpoint_seconds: what a kill may cost, where there is a path.
+    precision: of loadings and noise precisions on disk; "double" keeps every bit at nearly twice the size.
     """
     options = Options(
         n_chains=n_chains,
@@ -123,18 +129,76 @@ def sample(
         moves=tuple(moves),
         seed=seed,
         backend=backend,
+        n_jobs=n_jobs,
+        progress=progress,
+        path=_chosen_path(path, resume),
+        checkpoint_seconds=checkpoint_seconds,
+        precision=precision,
     )
     data = as_data(X, center=center)
     prior.check_fits(data)
-    kernels = build_kernels(data, prior, backend)
+    kernels = build_kernels(data, prior, backend, threads_per_chain(n_jobs, n_chains))
     gibbs = Gibbs(data, prior, kernels, [MOVES[name]() for name in options.moves])
+    labels = Labels(feature_names=data.feature_names, sample_names=data.sample_names, offset=data.offset)
+    layout = Layout(prior, labels)
+    if options.path is None:
+        sink = MemoryDraws(layout, n_chains, n_draws)
+        chains = _started(gibbs, options, sink, chain_starts(data, prior, options))
+        run_chains(chains, n_jobs, Display(chains, progress), None, checkpoint_seconds)
+        return posterior(prior, labels, sink, chains)
+    return _sample_to(options.path, gibbs, layout, labels, options)
+
+
+def _sample_to(path: Path, gibbs: Gibbs, layout: Layout, labels: Labels, options: Options) -> MCMCPosterior:
+    """Begin the run at `path`, or go on with it."""
+    settings = options.settings(gibbs.data, gibbs.prior, type(gibbs.kernels).__name__)
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        begin = list(chain_starts(gibbs.data, gibbs.prior, options))
+
+        def save_starts(run: RunFolder) -> None:
+            for chain in _started(
+                gibbs, options, ZarrDraws(layout, run.path, options.n_chains, options.n_draws), begin
+            ):
+                chain.save(run.checkpoints, run.token)
+
+        run_folder.create(path, layout, options.n_draws, settings, save_starts)
+    run = run_folder.reopen(path, options.n_draws, settings)
+    with run_folder.sole_writer(path):
+        if run.result.exists() and run_folder.n_draws_of(run) == options.n_draws:
+            return load_run(path)
+        run_folder.extend(run, options.n_draws, settings)
+        sink = ZarrDraws(layout, path, options.n_chains, options.n_draws)
+        chains = [Chain(number, gibbs, options.plan, sink) for number in range(options.n_chains)]
+        for chain in chains:
+            chain.restore(run.latest(chain.number))
+            if chain.sweep:
+                logger.info("chain %d: goes on at sweep %d of %d", chain.number, chain.sweep, chain.plan.n_sweeps)
+        run_chains(chains, options.n_jobs, Display(chains, options.progress), run, options.checkpoint_seconds)
+        result = posterior(gibbs.prior, labels, sink, chains)
+        save_result(result, run.result)
+    return result
+
+
+def _started(gibbs: Gibbs, options: Options, sink: Sink, begin: Iterable[Start]) -> list[Chain]:
+    """Chains before their first sweep."""
     chains = []
-    for number, start in enumerate(chain_starts(data, prior, options)):
-        chain = Chain(gibbs, options)
-        chain.run(start, options, number)
-        logger.info("chain %d of %d done, log joint %.3f", number + 1, n_chains, chain.log_joint[-1])
+    for number, start in enumerate(begin):
+        chain = Chain(number, gibbs, options.plan, sink)
+        chain.state = gibbs.start(start.L, start.F)
         chains.append(chain)
-    return posterior(data, prior, chains)
+    return chains
+
+
+def _chosen_path(path: str | PathLike[str] | None, resume: str | PathLike[str] | None) -> Path | None:
+    if resume is None:
+        return None if path is None else Path(path)
+    if path is not None and Path(path) != Path(resume):
+        raise ValueError(f"path and resume must agree; got {str(path)!r} and {str(resume)!r}; pass one of them")
+    if not Path(resume).exists():
+        raise FileNotFoundError(
+            f"resume must hold a run; {str(resume)!r} does not exist; pass path= to begin one there"
+        )
+    return Path(resume)
 
 
 def chain_starts(data: Data, prior: Prior, options: Options) -> Iterator[Start]:
@@ -150,54 +214,3 @@ def chain_starts(data: Data, prior: Prior, options: Options) -> Iterator[Start]:
             yield dispersed_start(vi, np.random.default_rng([options.seed, chain, 3]))
     else:
         yield from starts(data, prior, options.init, options.n_chains, options.seed)
-
-
-def posterior(data: Data, prior: Prior, chains: list[Chain]) -> MCMCPosterior:
-    """The public result: one labelling for all draws, and their moments."""
-    import xarray as xr
-
-    dims = {**DIMS, "noise_precision": NOISE_DIMS[prior.noise]}
-    if not prior.learns_inclusion:
-        del dims["inclusion_rate"]
-    variables = {
-        name: (("chain", "draw", *own), np.stack([getattr(chain, name) for chain in chains]))
-        for name, own in dims.items()
-    }
-    coords = {
-        "chain": np.arange(len(chains)),
-        "draw": np.arange(len(chains[0].log_joint)),
-        "feature": data.feature_names,
-        "observation": data.sample_names,
-        "factor": np.arange(prior.K),
-    }
-    log_joint = np.stack([chain.log_joint for chain in chains])
-    tree = xr.DataTree.from_dict(
-        {
-            "posterior": xr.Dataset(variables, coords=coords),
-            "sample_stats": xr.Dataset(
-                {"lp": (("chain", "draw"), log_joint)}, coords={name: coords[name] for name in ("chain", "draw")}
-            ),
-        }
-    )
-    tree, labelling = relabel(tree, prior=prior)
-    draws = tree["posterior"]
-
-    def moment(name: str, reduce: str) -> Array:
-        return np.asarray(getattr(draws[name], reduce)(("chain", "draw")), dtype=np.float64)
-
-    return MCMCPosterior(
-        prior=prior,
-        labels=Labels(feature_names=data.feature_names, sample_names=data.sample_names, offset=data.offset),
-        loadings_mean=moment("loadings", "mean"),
-        loadings_sd=moment("loadings", "std"),
-        inclusion_prob=moment("inclusion", "mean"),
-        activations_mean=moment("activations", "mean"),
-        activations_sd=moment("activations", "std"),
-        noise_precision_mean=moment("noise_precision", "mean"),
-        loading_precision_mean=moment("loading_precision", "mean"),
-        inclusion_rate_mean=moment("inclusion_rate", "mean") if prior.learns_inclusion else np.zeros(0),
-        draws=tree,
-        signal_mean=np.mean([chain.signal for chain in chains], axis=0),
-        permutations=labelling.permutations,
-        signs=labelling.signs,
-    )

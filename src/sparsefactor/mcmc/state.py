@@ -7,15 +7,19 @@ read from another point of its cycle, with moves that leave the posterior invari
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import betaln, xlog1py, xlogy
 
 from ..data import Data
 from ..kernels.contract import Array, GibbsRows, Kernels, Message, Sums
 from ..kernels.noise import column_generator
 from ..model import LOG_2PI, Beta, Prior, log_gamma_density
+
+if TYPE_CHECKING:
+    from .moves import Move
 
 
 class GibbsState(NamedTuple):
@@ -35,17 +39,9 @@ class GibbsState(NamedTuple):
 
 
 class GibbsInfo(NamedTuple):
-    """What a sweep tells beside its draw."""
+    """What a sweep tells beside its draw. log_joint: of the state before the moves, which is a draw as well."""
 
     log_joint: float
-
-
-class Move(Protocol):
-    """A step that leaves the posterior invariant, made of the columns and the rows' sums."""
-
-    name: str
-
-    def __call__(self, state: GibbsState, sums: Sums, prior: Prior, rng: np.random.Generator) -> GibbsState: ...
 
 
 class Gibbs:
@@ -55,19 +51,31 @@ class Gibbs:
         self.data, self.prior, self.kernels, self.moves = data, prior, kernels, tuple(moves)
         self.column_noise = prior.noise != "feature"
         self.ones = np.ones(data.n_samples)
+        pi = prior.inclusion_matrix()
+        self.fixed_logit = np.log(pi) - np.log1p(-pi)
+        self.fixed_log_out = float(np.sum(np.log1p(-np.broadcast_to(pi, (data.n_features, prior.K)))))
 
-    def sweep(self, state: GibbsState, key: tuple[int, int], sweep: int) -> tuple[GibbsState, GibbsInfo]:
-        """One sweep; its randomness is a function of (key, sweep) alone."""
-        rows, sums = self.kernels.gibbs_row_pass(state.rows, self.message(state), self.kernels.row_noise(key, sweep))
+    def sweep(
+        self, state: GibbsState, key: tuple[int, int], sweep: int, power: float = 1.0
+    ) -> tuple[GibbsState, GibbsInfo]:
+        """One sweep; its randomness is a function of (key, sweep) alone.
+
+        power: of the likelihood (2.12). Below 1 the sweep is only for warming up.
+        """
+        rows, sums = self.kernels.gibbs_row_pass(
+            state.rows, self.message(state, power), self.kernels.row_noise(key, sweep)
+        )
         rng = column_generator(key, sweep)
-        F = self.sample_f(state, sums, rng)
+        F = self.sample_f(state, sums, power, rng)
         tau = self.sample_tau(F, sums, rng)
         alpha = self.sample_alpha(sums, rng)
         pi = self.sample_pi(sums, rng)
         state = GibbsState(rows, F, alpha, pi, tau, np.ones(len(alpha)))
+        info = GibbsInfo(log_joint=self.log_joint(state, sums))
         for move in self.moves:
-            state = move(state, sums, self.prior, rng)
-        return state, GibbsInfo(log_joint=self.log_joint(state, sums))
+            if sweep % move.every == 0:
+                state = move(self, state, rng)
+        return state, info
 
     def start(self, L: Array, F: Array) -> GibbsState:
         """A state around point values of L (G, K) and F (K, N); the first sweep redraws every row."""
@@ -89,33 +97,39 @@ class Gibbs:
         rows = GibbsRows(Z=Z, L=L.copy(), tau=np.ones(len(L)))
         return GibbsState(rows, F.copy(), alpha, pi, tau, np.ones(K))
 
-    def message(self, state: GibbsState) -> Message:
+    def message(self, state: GibbsState, power: float = 1.0) -> Message:
         """What the rows need of the columns (4.2)."""
-        F, weight = state.F, self.weight(state.tau)
+        F, weight = state.F, power * self.weight(state.tau)
         weighted = F * weight
         K = len(F)
         share = np.zeros((0, K, K))
         if not self.data.is_complete:
             share = weighted.T[:, :, None] * F.T[:, None, :]
-        pi = state.pi[None, :] if self.prior.learns_inclusion else self.prior.inclusion_matrix()
         return Message(
             F=np.ascontiguousarray(weighted.T),
             gram=weighted @ F.T,
             share=share,
             alpha=state.alpha,
             log_alpha=np.log(state.alpha),
-            logit=np.log(pi) - np.log1p(-pi),
+            logit=self.logit(state),
             scale=state.scale,
         )
+
+    def logit(self, state: GibbsState) -> Array:
+        """(1 or G, K) prior log odds of inclusion."""
+        if self.prior.learns_inclusion:
+            return (np.log(state.pi) - np.log1p(-state.pi))[None, :]
+        return self.fixed_logit
 
     def weight(self, tau: Array) -> Array:
         return tau if self.column_noise else self.ones
 
     # ---- the column step, one conditional each ------------------------------------------------------------------
 
-    def sample_f(self, state: GibbsState, sums: Sums, rng: np.random.Generator) -> Array:
+    def sample_f(self, state: GibbsState, sums: Sums, power: float, rng: np.random.Generator) -> Array:
         """F given the rest (2.5)."""
-        return self.kernels.gibbs_activations(sums, self.weight(state.tau), rng.standard_normal(state.F.shape))
+        weight = power * self.weight(state.tau)
+        return self.kernels.gibbs_activations(sums, weight, rng.standard_normal(state.F.shape))
 
     def sample_tau(self, F: Array, sums: Sums, rng: np.random.Generator) -> Array:
         """Column-wise tau given the rest (2.1)."""
@@ -152,15 +166,41 @@ class Gibbs:
         pi = rng.beta(self.prior.inclusion.a + sums.count, self.prior.inclusion.b + self.data.n_features - sums.count)
         return np.clip(pi, 1e-300, 1.0 - 2.0**-53)  # a draw that rounds to 0 or 1 would have infinite odds
 
+    # ---- what moves ask of the data -------------------------------------------------------------------------------
+
+    def conditional(self, state: GibbsState, factors: list[int]) -> tuple[Array, Array]:
+        """The Gaussian of the loadings on one or two factors given all others: linear term and precision (2.4).
+
+        Returns (G, f) and (G, f, f), where f = len(factors); state.scale must be one.
+        """
+        data, weighted = self.data, state.F[factors] * self.weight(state.tau)
+        rest = state.rows.L.copy()
+        rest[:, factors] = 0.0
+        if data.observed is None:
+            A = np.broadcast_to(weighted @ state.F.T, (data.n_features, len(factors), len(state.F)))
+        else:
+            share = weighted.T[:, :, None] * state.F.T[:, None, :]
+            A = (data.observed @ share.reshape(len(share), -1)).reshape(data.n_features, len(factors), -1)
+        tau = state.rows.tau[:, None]
+        linear = tau * (data.Y @ weighted.T - np.einsum("ifk,ik->if", A, rest))
+        Q = tau[:, :, None] * A[:, :, factors]
+        Q[:, np.arange(len(factors)), np.arange(len(factors))] += state.alpha[factors]
+        return linear, Q
+
+    def with_columns(self, state: GibbsState, factors: list[int], Z: NDArray[Any], L: Array) -> GibbsState:
+        """The state with other inclusions and loadings (G, f) on some factors."""
+        rows = state.rows._replace(Z=state.rows.Z.copy(), L=state.rows.L.copy())
+        rows.Z[:, factors], rows.L[:, factors] = Z, L
+        return state._replace(rows=rows)
+
     # ---- the log joint density of the draw (1.7), from the sums alone ---------------------------------------------
 
     def log_joint(self, state: GibbsState, sums: Sums) -> float:
-        """The sums are of the loadings before `state.scale`, so F is brought back to that scale beside them."""
+        """log p(Y, L, Z, F, tau, alpha[, pi]) of a state at scale one whose rows have these sums."""
         prior, data = self.prior, self.data
-        tau, alpha, pi = state.tau, state.alpha, state.pi
-        F, l2 = state.F * state.scale[:, None], sums.l2 * state.scale**2
+        F, tau, alpha, pi, l2 = state.F, state.tau, state.alpha, state.pi, sums.l2
         weighted_ss, row_part, log_odds = sums.terms
-        total = float(-0.5 * data.n_observed * LOG_2PI - 0.5 * np.sum(state.F**2 + LOG_2PI))
+        total = float(-0.5 * data.n_observed * LOG_2PI - 0.5 * np.sum(F**2 + LOG_2PI))
         if self.column_noise:
             total += float(0.5 * data.column_count @ np.log(tau))
             total -= float(0.5 * tau @ (data.column_ss - self.explained(F, sums)))
@@ -175,8 +215,7 @@ class Gibbs:
             total += np.sum(xlogy(sums.count, pi) + xlog1py(data.n_features - sums.count, -pi))
             total += np.sum(xlogy(a - 1, pi) + xlog1py(b - 1, -pi) - betaln(a, b))
         else:
-            out = np.log1p(-np.broadcast_to(prior.inclusion_matrix(), (data.n_features, prior.K)))
-            total += log_odds + np.sum(out)
+            total += log_odds + self.fixed_log_out
         return float(total)
 
 

@@ -3,6 +3,8 @@
 With complete data and equal weights every sample has the same precision matrix, which is factored once.
 """
 
+# mypy: allow-untyped-defs
+
 from __future__ import annotations
 
 import math

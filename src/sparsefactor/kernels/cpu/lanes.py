@@ -5,6 +5,8 @@ when a loop over rows ("lanes") uses them. Such a loop runs over a constant numb
 reads and writes in one array at constant offsets, so that LLVM can see that nothing overlaps.
 """
 
+# mypy: allow-untyped-defs
+
 from __future__ import annotations
 
 from typing import Any
@@ -24,8 +26,8 @@ OPTIONS: dict[str, Any] = {
 # Where the order of operations matters: to accuracy, or because a product of two large numbers would overflow.
 EXACT: dict[str, Any] = {**OPTIONS, "fastmath": {"contract"}}
 # For what is called in inner loops: a call that passes several arrays takes longer than a short loop.
-INLINE: dict[str, Any] = {**OPTIONS, "inline": "always"}
-INLINE_EXACT: dict[str, Any] = {**EXACT, "inline": "always"}
+INLINE: dict[str, Any] = {**OPTIONS, "forceinline": True}
+INLINE_EXACT: dict[str, Any] = {**EXACT, "forceinline": True}
 
 LARGEST_EXPONENT = 700.0  # exp of it is still finite, and odds that large are certainty
 LOG2_E = 1.4426950408889634
@@ -70,16 +72,16 @@ def exp_lane(x):
     p = p * r + 1.0 / 6.0
     p = p * r + 0.5
     p = p * r * r + r + 1.0
-    return p * float_from_bits((bits_from_float(shifted) << 52) + (1023 << 52))
+    return p * float_from_bits((bits_from_float(shifted) << 52) + (1023 << 52))  # type: ignore[call-arg]
 
 
 @njit(**EXACT)
 def log_lane(x):
     """log(x) to one unit in the last place for normal x > 0; for other x the result means nothing."""
-    bits = bits_from_float(x) - SQRT_HALF_BITS
-    exponent = bits >> 52
+    bits: Any = bits_from_float(x)  # type: ignore[call-arg]
+    exponent = (bits - SQRT_HALF_BITS) >> 52
     # x = 2^exponent * m with m in [sqrt(1/2), sqrt(2)); log m = 2 atanh(s), by fdlibm's polynomial.
-    f = float_from_bits(bits_from_float(x) - (exponent << 52)) - 1.0
+    f = float_from_bits(bits - (exponent << 52)) - 1.0
     s = f / (2.0 + f)
     z = s * s
     p = 1.479819860511658591e-01

@@ -1,5 +1,7 @@
 """The functions of kernels/noise.py, compiled: the same bits for uniforms, the same floats to rounding."""
 
+# mypy: allow-untyped-defs
+
 from __future__ import annotations
 
 import math

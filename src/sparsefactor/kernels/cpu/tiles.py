@@ -4,6 +4,8 @@ A tile's size depends on the problem's shape alone and tiles are added in their 
 the bit for any number of threads. Symmetric matrices are kept as their upper triangle, row after row ("packed").
 """
 
+# mypy: allow-untyped-defs
+
 from __future__ import annotations
 
 from typing import NamedTuple
@@ -46,7 +48,7 @@ class TileSums(NamedTuple):
     LY: Array  # (tiles, K, N)
     LL: Array  # (tiles, K, K)
     LL_share: Array  # (tiles, N*, T)
-    count: Array  # (tiles, K)
+    included: Array  # (tiles, K) sums of E[z]
     l2: Array  # (tiles, K)
     terms: Array  # (tiles, 3)
 
@@ -103,7 +105,7 @@ def empty_tile_sums(problem: Problem, K: int) -> TileSums:
         LY=np.empty((tiles, K, N)),
         LL=np.empty((tiles, K, K)),
         LL_share=np.empty((tiles, shared, packed_size(K))),
-        count=np.empty((tiles, K)),
+        included=np.empty((tiles, K)),
         l2=np.empty((tiles, K)),
         terms=np.empty((tiles, 3)),
     )
@@ -150,7 +152,7 @@ def add_tiles(tiles, LY, LL, LL_share, small):
                 LY[k, j] += tiles.LY[t, k, j]
             for m in range(K):
                 LL[k, m] += tiles.LL[t, k, m]
-            small[k] += tiles.count[t, k]
+            small[k] += tiles.included[t, k]
             small[K + k] += tiles.l2[t, k]
         for m in range(3):
             small[2 * K + m] += tiles.terms[t, m]

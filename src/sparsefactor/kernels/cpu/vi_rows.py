@@ -5,23 +5,51 @@ E[l_k] by d changes y by d A_k and the expected residual by A_kk d^2 - 2 d (b_k 
 taken twice. And entropy and prior of (l, z) cancel to log(1 + odds) - eta mu^2 / (2 s2) + (eta - alpha E[l^2]) / 2.
 """
 
+# mypy: allow-untyped-defs
+
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from ..contract import Array
-from .lanes import INLINE, LANES, OPTIONS, exp_lane, log_lane
-from .tiles import packed_offset, packed_size, unpack
-
-# Where each quantity lies in the array of lanes.
-FIELDS = 20
-(TAU, RATE, RSS, A_KK, B_K, Y_K, OLD, OLD_VAR, PRIOR, LOG_TOP, LOG_BOTTOM, LOADINGS) = range(0, 12 * LANES, LANES)
-(MU, S2, ETA, NEW, L2, VAR, WEIGHTED, DELTA) = range(12 * LANES, FIELDS * LANES, LANES)
-FACTORS_PER_LOG = 4  # as many factors share one logarithm of a product; each keeps within 1e-75 and 1e75
-U = np.uint64  # sums of indices are unsigned: Numba would check signed ones for being negative
+from .lanes import LANES, OPTIONS
+from .tiles import packed_size, unpack
+from .vi_lanes import (
+    A_KK,
+    B_K,
+    DELTA,
+    ETA,
+    FACTORS_PER_LOG,
+    FIELDS,
+    LOADINGS,
+    MU,
+    NEW,
+    OLD,
+    OLD_VAR,
+    PRIOR,
+    RSS,
+    S2,
+    TAU,
+    VAR,
+    WEIGHTED,
+    Y_K,
+    U,
+    add_product,
+    add_totals,
+    expected_rss,
+    flush_logs,
+    load,
+    load_rows,
+    store,
+    transpose,
+    update_factor,
+    update_tau,
+)
+from .vi_masked import add_row_products, multiply_rows, row_grams, row_outers
 
 
 class VIMessage(NamedTuple):
@@ -67,7 +95,7 @@ class VIScratch(NamedTuple):
     LL: Array  # (T,)
 
 
-def vi_scratch(Y: Array, tile: int, K: int, masked: bool) -> VIScratch:
+def vi_scratch(Y: NDArray[np.floating], tile: int, K: int, masked: bool) -> VIScratch:
     T, lanes = packed_size(K), LANES if masked else 0
     weighted = np.empty(K * tile)
     b_k, a_kk, mean, var, y_k, delta = np.zeros((6, K, LANES))
@@ -76,7 +104,7 @@ def vi_scratch(Y: Array, tile: int, K: int, masked: bool) -> VIScratch:
         b=np.empty(tile * K, Y.dtype),
         l_mean=np.empty(K * tile),
         weighted=weighted,
-        narrow=weighted.astype(Y.dtype, copy=False),
+        narrow=weighted if Y.dtype == weighted.dtype else np.empty(K * tile, Y.dtype),
         LY=np.empty((K, Y.shape[1]), Y.dtype),
         b_k=b_k,
         a_kk=a_kk,
@@ -90,220 +118,6 @@ def vi_scratch(Y: Array, tile: int, K: int, masked: bool) -> VIScratch:
         outer=np.zeros(T),
         LL=np.empty(T),
     )
-
-
-# ---- LANES rows of one factor ----------------------------------------------------------------------------------
-
-
-@njit(**OPTIONS)
-def update_factor(W, alpha):
-    """q(l_ik, z_ik) of LANES rows and its effect on their residuals and ELBO terms (3.1)."""
-    for r in range(LANES):
-        tau, a, old = W[TAU + r], W[A_KK + r], W[OLD + r]
-        gradient = W[B_K + r] - W[Y_K + r]
-        linear = tau * (gradient + a * old)
-        s2 = 1.0 / (tau * a + alpha)
-        mu = s2 * linear
-        exponent = 0.5 * mu * linear
-        root = np.sqrt(alpha * s2)
-        odds = exp_lane(W[PRIOR + r] + exponent) * root
-        out = 1.0 / (1.0 + odds)
-        eta = odds * out
-        new = eta * mu
-        l2 = eta * (mu * mu + s2)
-        var = l2 - new * new
-        delta = new - old
-        W[RSS + r] += a * (delta * delta + var - W[OLD_VAR + r]) - 2.0 * delta * gradient
-        likely = odds > 1.0
-        W[LOG_TOP + r] *= root if likely else 1.0 + odds
-        W[LOG_BOTTOM + r] *= eta if likely else 1.0
-        W[LOADINGS + r] += W[PRIOR + r] + exponent * out if likely else -eta * exponent
-        W[MU + r] = mu
-        W[S2 + r] = s2
-        W[ETA + r] = eta
-        W[NEW + r] = new
-        W[L2 + r] = l2
-        W[VAR + r] = var
-        W[WEIGHTED + r] = tau * new
-        W[DELTA + r] = delta
-
-
-@njit(**OPTIONS)
-def flush_logs(W):
-    """Move the products of which the loadings term needs the logarithm into it."""
-    for r in range(LANES):
-        W[LOADINGS + r] += log_lane(W[LOG_TOP + r] / W[LOG_BOTTOM + r])
-        W[LOG_TOP + r] = 1.0
-        W[LOG_BOTTOM + r] = 1.0
-
-
-@njit(**INLINE)
-def load(W, field, source, k):
-    for r in range(source.shape[1]):
-        W[U(field) + U(r)] = source[k, r]
-
-
-@njit(**INLINE)
-def store(W, field, target, k, row, n):
-    """n lanes to target[k, row : row + n]."""
-    for r in range(n):
-        target[k, row + U(r)] = W[U(field) + U(r)]
-
-
-@njit(**OPTIONS)
-def load_rows(mu, s2, eta, scale, row, n, mean, var):
-    """E[l] and Var[l] of rows row .. row + n as they were, at the message's scale."""
-    for k in range(scale.shape[0]):
-        c = scale[k]
-        for r in range(n):
-            mean[k, r] = c * eta[k, row + U(r)] * mu[k, row + U(r)]
-        for r in range(n):
-            var[k, r] = c * c * eta[k, row + U(r)] * (mu[k, row + U(r)] * mu[k, row + U(r)] + s2[k, row + U(r)])
-        for r in range(var.shape[1]):
-            var[k, r] -= mean[k, r] * mean[k, r]
-
-
-@njit(**OPTIONS)
-def transpose(source, first, n, target):
-    """Rows first .. first + n of source, (rows, K) laid out flat, as target (K, LANES)."""
-    K = target.shape[0]
-    for r in range(n):
-        base = U(first + r) * U(K)
-        for k in range(K):
-            target[k, r] = source[base + U(k)]
-
-
-@njit(**INLINE)
-def add_product(gram, k, stop, source, y):
-    """y_k += sum over m < stop of A_km source_m, four at a time to spare loads and stores of y."""
-    whole = stop // 4 * 4
-    for m in range(0, whole, 4):
-        a0, a1, a2, a3 = gram[k, m], gram[k, m + 1], gram[k, m + 2], gram[k, m + 3]
-        for r in range(y.shape[1]):
-            y[k, r] += (a0 * source[m, r] + a1 * source[m + 1, r]) + (a2 * source[m + 2, r] + a3 * source[m + 3, r])
-    for m in range(whole, stop):
-        a = gram[k, m]
-        for r in range(y.shape[1]):
-            y[k, r] += a * source[m, r]
-
-
-# ---- masked data: a Gram matrix for each row -------------------------------------------------------------------
-
-
-@njit(**OPTIONS)
-def row_grams(row, n, start, columns, lists_missing, share, whole, grams, A):
-    """A_i (4.4) of n rows, packed, as A (T, LANES), from the shorter of the missing and observed columns."""
-    T = share.shape[1]
-    for r in range(n):
-        i = row + r
-        sign = 1.0 if lists_missing[i] else 0.0
-        for t in range(T):
-            grams[r, t] = sign * whole[0, t]
-        sign = 1.0 - 2.0 * sign
-        for position in range(start[i], start[i + 1]):
-            j = columns[position]
-            for t in range(T):
-                grams[r, t] += sign * share[j, t]
-    for r in range(n):
-        for t in range(T):
-            A[t, r] = grams[r, t]
-
-
-@njit(**OPTIONS)
-def multiply_rows(A, mean, a_kk, y):
-    """y = A_i E[l_i], and the diagonals of A_i."""
-    K = mean.shape[0]
-    for k in range(K):
-        diagonal = packed_offset(k, K) + U(k)
-        for r in range(y.shape[1]):
-            a_kk[k, r] = A[diagonal, r]
-        for r in range(y.shape[1]):
-            y[k, r] = A[diagonal, r] * mean[k, r]
-    for k in range(K):
-        offset = packed_offset(k, K)
-        for m in range(k + 1, K):
-            t = offset + U(m)
-            for r in range(y.shape[1]):
-                y[k, r] += A[t, r] * mean[m, r]
-            for r in range(y.shape[1]):
-                y[m, r] += A[t, r] * mean[k, r]
-
-
-@njit(**INLINE)
-def add_row_products(A, k, delta, y):
-    """y_k += sum over m < k of A_mk d_m, A being each row's own."""
-    K = delta.shape[0]
-    for m in range(k):
-        t = packed_offset(m, K) + U(k)
-        for r in range(y.shape[1]):
-            y[k, r] += A[t, r] * delta[m, r]
-
-
-@njit(**OPTIONS)
-def row_outers(row, n, start, columns, lists_missing, tau, mean, var, l, outer, LL, LL_share):
-    """Add w E[l l'] of n rows to the tile's LL and LL_share (4.5)."""
-    K, T = mean.shape[0], outer.shape[0]
-    for r in range(n):
-        i = row + r
-        for k in range(K):
-            l[k] = mean[k, r]
-        for k in range(K):
-            offset, weighted = packed_offset(k, K), tau[i] * l[k]
-            for m in range(k, K):
-                outer[offset + U(m)] = weighted * l[U(m)]
-            outer[offset + U(k)] += tau[i] * var[k, r]
-        sign = 1.0
-        if lists_missing[i]:
-            sign = -1.0
-            for t in range(T):
-                LL[t] += outer[t]
-        for position in range(start[i], start[i + 1]):
-            j = columns[position]
-            for t in range(T):
-                LL_share[j, t] += sign * outer[t]
-
-
-# ---- whole rows and tiles ---------------------------------------------------------------------------------------
-
-
-@njit(**OPTIONS)
-def expected_rss(W, mean, var, a_kk, b, y):
-    """Add E[|y_i - F'l_i|^2] less y_i'y_i to the lanes' residuals (3.4)."""
-    for k in range(mean.shape[0]):
-        for r in range(y.shape[1]):
-            W[U(RSS) + U(r)] += mean[k, r] * (y[k, r] - 2.0 * b[k, r])
-        for r in range(y.shape[1]):
-            W[U(RSS) + U(r)] += a_kk[k, r] * var[k, r]
-
-
-@njit(**OPTIONS)
-def update_tau(W, row, n, shape, half_count, noise_shape, noise_rate, terms):
-    """q(tau_i) (3.3) from the residuals at the old state, and its ELBO terms less constants (3.9, 3.10)."""
-    for r in range(LANES):
-        W[RATE + r] = noise_rate + 0.5 * W[RSS + r]
-    for r in range(n):
-        W[U(TAU) + U(r)] = shape[row + U(r)] / W[U(RATE) + U(r)]
-    for r in range(LANES):
-        W[RATE + r] = log_lane(W[RATE + r])
-    logs, weighted_logs, taus = 0.0, 0.0, 0.0
-    for r in range(n):
-        logs += W[U(RATE) + U(r)]
-        weighted_logs += half_count[row + U(r)] * W[U(RATE) + U(r)]
-        taus += W[U(TAU) + U(r)]
-    terms[0] -= weighted_logs
-    terms[2] -= noise_shape * logs + noise_rate * taus
-
-
-@njit(**INLINE)
-def add_totals(W, k, n, count, l2, weighted_var):
-    total_eta, total_l2, total_var = 0.0, 0.0, 0.0
-    for r in range(n):
-        total_eta += W[U(ETA) + U(r)]
-        total_l2 += W[U(L2) + U(r)]
-        total_var += W[U(TAU) + U(r)] * W[U(VAR) + U(r)]
-    count[k] += total_eta
-    l2[k] += total_l2
-    weighted_var[k] += total_var
 
 
 @njit(**OPTIONS)
@@ -326,7 +140,7 @@ def vi_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sums, s
         R = min(problem.tile, G - tile)
         Y = problem.Y[tile : tile + R]
         np.dot(Y, F, b_tile[: R * K].reshape(R, K))
-        LL, LL_share, terms, count, l2 = sums.LL[t], sums.LL_share[t], sums.terms[t], sums.count[t], sums.l2[t]
+        LL, LL_share, terms, count, l2 = sums.LL[t], sums.LL_share[t], sums.terms[t], sums.included[t], sums.l2[t]
         count[:] = 0.0
         l2[:] = 0.0
         terms[:] = 0.0
@@ -342,10 +156,7 @@ def vi_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sums, s
                 row_grams(row, n, start, columns, lists_missing, share, packed_gram, grams, A)
                 multiply_rows(A, mean, a_kk, y)
             else:
-                for k in range(K):
-                    for r in range(y.shape[1]):
-                        y[k, r] = 0.0
-                    add_product(gram, k, K, mean, y)
+                np.dot(gram, mean, y)
             for r in range(LANES):
                 W[RSS + r] = 0.0
                 W[TAU + r] = 1.0
@@ -363,7 +174,7 @@ def vi_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sums, s
                 if masked:
                     add_row_products(A, k, delta, y)
                 else:
-                    add_product(gram, k, k, delta, y)
+                    add_product(gram, k, delta, y)
                 load(W, Y_K, y, k)
                 if per_row:
                     for r in range(n):

@@ -8,7 +8,7 @@ import os
 import secrets
 import zipfile
 import zlib
-from dataclasses import fields
+from dataclasses import fields, replace
 from os import PathLike
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -16,8 +16,8 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .model import Beta, Prior
-from .posterior import Labels, MCMCPosterior, Status, VIPosterior, _Posterior
+from ..model import Beta, Prior
+from ..posterior import Labels, MCMCPosterior, Status, VIPosterior, _Posterior
 
 if TYPE_CHECKING:
     import xarray
@@ -43,15 +43,29 @@ def save(posterior: _Posterior, path: str | PathLike[str]) -> None:
         raise TypeError(
             f"only a posterior can be saved; got a {type(posterior).__name__}; pass what fit_vi or sample returned"
         )
-    name = "VIPosterior" if isinstance(posterior, VIPosterior) else "MCMCPosterior"
-    meta, arrays = _encode(posterior)
-    head = {"format": FORMAT, "version": VERSION, "class": name, "members": list(arrays)}
-    text = json.dumps({**head, **meta}, default=_as_json)
     target = Path(path)
     if not target.parent.is_dir():
         raise FileNotFoundError(
             f"the directory of a saved posterior must exist; {str(target.parent)!r} does not; create it first"
         )
+    if target.is_dir():
+        raise IsADirectoryError(
+            f"a posterior is saved to a file; {str(target)!r} is a folder; pass the name of a file (what was sampled "
+            "with a path is already saved there)"
+        )
+    _save(posterior, target, with_draws=True)
+
+
+def save_result(posterior: MCMCPosterior, path: Path) -> None:
+    """Write all of a run's posterior but its draws, which lie beside it."""
+    _save(posterior, path, with_draws=False)
+
+
+def _save(posterior: VIPosterior | MCMCPosterior, target: Path, *, with_draws: bool) -> None:
+    name = "VIPosterior" if isinstance(posterior, VIPosterior) else "MCMCPosterior"
+    meta, arrays = _encode(posterior, with_draws)
+    head = {"format": FORMAT, "version": VERSION, "class": name, "members": list(arrays)}
+    text = json.dumps({**head, **meta}, default=_as_json)
     # In the same directory, so that the last step is a rename within one file system.
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
     try:
@@ -67,7 +81,32 @@ def save(posterior: _Posterior, path: str | PathLike[str]) -> None:
 
 
 def load(path: str | PathLike[str]) -> VIPosterior | MCMCPosterior:
-    """Read back what `save` wrote; refuse any other file."""
+    """Read back what `save` wrote, or open the folder of a finished run; refuse anything else."""
+    if Path(path).is_dir():
+        return load_run(Path(path))
+    return _load(path)
+
+
+def load_run(folder: Path) -> MCMCPosterior:
+    """The posterior of a finished run; its draws stay on disk and are read when looked at."""
+    from .draws import Layout, open_tree
+    from .lazy import relabelled_tree
+
+    if not (folder / "run.json").is_file():
+        raise ValueError(f"{str(folder)!r} is not a run of sparsefactor; pass a path that sample() wrote")
+    if not (folder / "result.sf").is_file():
+        raise ValueError(
+            f"a run must be done before it is loaded; {str(folder)!r} is not; go on with it: sample(..., resume=path)"
+        )
+    result = _load(folder / "result.sf")
+    assert isinstance(result, MCMCPosterior)
+    raw = open_tree(Layout(result.prior, result.labels), folder)
+    draws = relabelled_tree(raw, result.permutations, result.signs)
+    draws["posterior"].attrs.update(result.draws.attrs)
+    return replace(result, draws=draws)
+
+
+def _load(path: str | PathLike[str]) -> VIPosterior | MCMCPosterior:
     try:
         with zipfile.ZipFile(path) as archive:
             meta = _read_meta(archive, path)
@@ -151,12 +190,12 @@ def _sync_directory(directory: Path) -> None:
 # ---- posteriors ---------------------------------------------------------------------------------------------------
 
 
-def _encode(posterior: VIPosterior | MCMCPosterior) -> tuple[dict[str, Any], Arrays]:
+def _encode(posterior: VIPosterior | MCMCPosterior, with_draws: bool = True) -> tuple[dict[str, Any], Arrays]:
     """Split a posterior into what JSON holds and what .npy members hold."""
     arrays = {
         f"fields/{field.name}": np.asarray(getattr(posterior, field.name))
         for field in fields(posterior)
-        if field.name not in SPECIAL
+        if field.name not in SPECIAL and getattr(posterior, field.name) is not None
     }
     arrays |= {f"labels/{field.name}": getattr(posterior.labels, field.name) for field in fields(Labels)}
     prior = posterior.prior
@@ -175,7 +214,12 @@ def _encode(posterior: VIPosterior | MCMCPosterior) -> tuple[dict[str, Any], Arr
         arrays |= {f"elbo_history/{name}": np.asarray(v) for name, v in posterior.elbo_history.items()}
         arrays |= {f"parameters/{name}": np.asarray(v) for name, v in posterior.parameters.items()}
     else:
-        meta["draws"], tree_arrays = _encode_tree(posterior.draws)
+        tree = posterior.draws
+        if not with_draws:
+            import xarray as xr
+
+            tree = xr.DataTree(xr.Dataset(attrs=tree["posterior"].attrs))
+        meta["draws"], tree_arrays = _encode_tree(tree)
         arrays |= tree_arrays
     return meta, {name: _plain(name, values) for name, values in arrays.items()}
 

@@ -1,0 +1,5 @@
+"""`make bench`: the table of speeds."""
+
+from benchmarks.speed import main
+
+main()

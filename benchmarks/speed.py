@@ -1,0 +1,184 @@
+"""Milliseconds per sweep, beside the time of the bare matrix products, which no implementation can beat.
+
+    python -m benchmarks.speed [--out FILE] [--quick]
+
+A sweep is everything: row pass, column step, ELBO or log joint, noise. The products are Y F' and (tau L)' Y through
+NumPy on as many BLAS threads as cores, in the same process, interleaved with the sweeps, so that a noisy machine
+slows both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import sparsefactor as sf
+from sparsefactor.data import as_data
+from sparsefactor.engine import build_kernels
+from sparsefactor.engine.threads import available_cores, single_blas_thread
+from sparsefactor.kernels.noise import stream_key
+from sparsefactor.mcmc.moves import ScaleMove
+from sparsefactor.mcmc.state import Gibbs
+from sparsefactor.start import StartMaker
+from sparsefactor.vi.state import CAVI
+
+# features, samples, K, share missing; milliseconds of the paper's own R/C++ package on such a machine; target.
+JOBS = [
+    ("CAVI", 800, 100, 6, 0.0, 2.6, 0.13),
+    ("CAVI", 800, 100, 6, 0.1, 23.0, 0.5),
+    ("CAVI", 16069, 44, 26, 0.0, 166.0, 10.0),
+    ("CAVI", 16069, 44, 26, 0.1, 750.0, 30.0),
+    ("Gibbs", 800, 100, 6, 0.0, 24.0, 0.6),
+    ("Gibbs", 800, 100, 6, 0.1, 29.0, 1.0),
+    ("Gibbs", 16069, 44, 26, 0.0, 1440.0, 30.0),
+    ("Gibbs", 16069, 44, 26, 0.1, 1630.0, 45.0),
+]
+SCALING = [("features", n, 50) for n in (2000, 4000, 8000)] + [("samples", 1000, n) for n in (100, 200, 400)]
+
+
+def problem(G: int, N: int, K: int, missing: float) -> tuple[Any, sf.Prior]:
+    inclusion = [0.1] * (K - 1) + [0.9] if K == 6 else [0.1] * K
+    sim = sf.simulate(n_features=G, n_samples=N, inclusion=inclusion, snr=5, missing=missing, seed=0)
+    return as_data(sim.X), sf.Prior(inclusion=inclusion)
+
+
+def stepper(method: str, data: Any, prior: sf.Prior, n_threads: int | None) -> Callable[[], None]:
+    """A function that makes one more sweep each time it is called, from a state that has settled."""
+    kernels = build_kernels(data, prior, n_threads=n_threads)
+    start = StartMaker(data, prior.K, 0).make("ica", 0)
+    if method == "CAVI":
+        cavi = CAVI(data, prior, kernels)
+        held = [cavi.start(start.L, start.F)]
+
+        def sweep() -> None:
+            held[0] = cavi.sweep(held[0], rescale=True)
+    else:
+        gibbs = Gibbs(data, prior, kernels, [ScaleMove()])
+        chain = [gibbs.start(start.L, start.F), 0]
+        key = stream_key(0, 0)
+
+        def sweep() -> None:
+            chain[0], _ = gibbs.sweep(chain[0], key, chain[1])
+            chain[1] += 1
+
+    for _ in range(30):
+        sweep()
+    return sweep
+
+
+def median_ms(run: Callable[[], None], seconds: float) -> float:
+    """Median over batches of at least a few milliseconds each."""
+    begin = time.perf_counter()
+    run()
+    batch = max(1, int(0.003 / (time.perf_counter() - begin + 1e-9)))
+    times = []
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(times) < 3:
+        begin = time.perf_counter()
+        for _ in range(batch):
+            run()
+        times.append((time.perf_counter() - begin) / batch)
+    return 1e3 * float(np.median(times))
+
+
+def products_ms(G: int, N: int, K: int, seconds: float) -> float:
+    """The two products over the data, by BLAS on all cores."""
+    rng = np.random.default_rng(0)
+    Y, F, L = rng.standard_normal((G, N)), rng.standard_normal((N, K)), rng.standard_normal((G, K))
+    B, C = np.empty((G, K)), np.empty((K, N))
+
+    def run() -> None:
+        np.dot(Y, F, out=B)
+        np.dot(L.T, Y, out=C)
+
+    return median_ms(run, seconds)
+
+
+def table(seconds: float) -> list[dict[str, Any]]:
+    lines = []
+    print(f"{'job':40s} {'R/C++':>7s} {'target':>7s} {'1 core':>8s} {'all':>8s} {'BLAS':>8s} {'ratio':>6s}")
+    for method, G, N, K, missing, theirs, target in JOBS:
+        data, prior = problem(G, N, K, missing)
+        floor = products_ms(G, N, K, seconds / 2)
+        with single_blas_thread():
+            one = median_ms(stepper(method, data, prior, 1), seconds)
+            every = median_ms(stepper(method, data, prior, None), seconds)
+        floor = min(floor, products_ms(G, N, K, seconds / 2))
+        name = f"{method} {G} x {N}, K {K}, " + ("complete" if not missing else f"{missing:.0%} missing")
+        best = min(one, every)
+        print(f"{name:40s} {theirs:7.1f} {target:7.2f} {one:8.3f} {every:8.3f} {floor:8.3f} {best / floor:6.1f}", flush=True)
+        lines.append(
+            {"job": name, "r_package_ms": theirs, "target_ms": target, "one_core_ms": one, "all_cores_ms": every,
+             "blas_ms": floor, "reached": every <= target}
+        )  # fmt: skip
+    return lines
+
+
+def scaling(seconds: float) -> list[dict[str, Any]]:
+    """Cost against features and against samples: milliseconds per thousand entries should not grow."""
+    lines = []
+    for along, G, N in SCALING:
+        row: dict[str, Any] = {"along": along, "features": G, "samples": N}
+        for method in ("CAVI", "Gibbs"):
+            for missing in (0.0, 0.1):
+                data, prior = problem(G, N, 10, missing)
+                with single_blas_thread():
+                    ms = median_ms(stepper(method, data, prior, None), seconds)
+                row[f"{method}{' masked' if missing else ''}"] = ms
+        lines.append(row)
+        print("  ".join(f"{k} {v:.3f}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()), flush=True)
+    return lines
+
+
+MEMORY = """
+import resource, sys
+import numpy as np
+import sparsefactor as sf
+G, N, K, missing = {G}, {N}, {K}, {missing}
+sf.fit_vi(sf.simulate(n_features=60, n_samples=30, inclusion=[.1]*2, snr=5, missing=missing).X, sf.Prior(n_factors=2), n_trials=1, max_iter=2)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+X = np.random.default_rng(0).standard_normal((N, G))
+if missing:
+    X[np.random.default_rng(1).random(X.shape) < missing] = np.nan
+sf.fit_vi(X, sf.Prior(n_factors=K), n_trials=1, max_iter=5)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def memory() -> list[dict[str, Any]]:
+    """Peak memory of a fit beyond the imports, against the data matrix plus the states (X itself included)."""
+    lines = []
+    for G, N, K, missing in ((100_000, 200, 10, 0.0), (100_000, 200, 10, 0.1)):
+        code = MEMORY.format(G=G, N=N, K=K, missing=missing)
+        run = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
+        peak = int(run.stdout) / 1024
+        data, state = G * N * 8 / 2**20, 3 * G * K * 8 / 2**20
+        print(f"{G} x {N}, K {K}, {missing:.0%} missing: peak {peak:.0f} MB, data {data:.0f} MB, one state {state:.0f} MB")
+        lines.append({"features": G, "samples": N, "missing": missing, "peak_mb": peak, "data_mb": data, "state_mb": state})
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/speed.json"))
+    parser.add_argument("--quick", action="store_true", help="a fifth of the time")
+    options = parser.parse_args()
+    seconds = 0.4 if options.quick else 2.0
+    print(f"{platform.processor() or platform.machine()}, {available_cores()} cores, Python {platform.python_version()}")
+    results = {"cores": available_cores(), "sweeps": table(seconds), "scaling": scaling(seconds / 2), "memory": memory()}
+    options.out.write_text(json.dumps(results, indent=1) + "\n")
+    print(f"written to {options.out}; this process's peak was {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""One chain: its state, how far it has come, and what it keeps."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..kernels.noise import stream_key
+from ..storage.draws import Sink
+from .checkpoint import Checkpoint, flatten, unflatten, write
+from .state import Gibbs, GibbsState
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How many sweeps each chain makes, and which of them are kept."""
+
+    n_warmup: int
+    n_draws: int
+    thin: int
+    seed: int
+
+    @property
+    def n_sweeps(self) -> int:
+        return self.n_warmup + self.n_draws * self.thin
+
+    def kept(self, sweep: int) -> int:
+        """Draws kept once `sweep` sweeps are made."""
+        return max(0, sweep - self.n_warmup) // self.thin
+
+
+class Chain:
+    """A chain between two sweeps. Its next sweep is a function of (seed, number, sweep) and the state alone."""
+
+    def __init__(self, number: int, gibbs: Gibbs, plan: Plan, sink: Sink) -> None:
+        self.number, self.gibbs, self.plan, self.sink = number, gibbs, plan, sink
+        self.key = stream_key(plan.seed, number)
+        self.sweep = 0
+        self.log_joint = float("nan")
+        self.signal = np.zeros((gibbs.data.n_samples, gibbs.data.n_features))  # sum over kept draws of F'L'
+        self.state: GibbsState | None = None
+        self.generation = 0
+
+    @property
+    def kept(self) -> int:
+        return self.plan.kept(self.sweep)
+
+    @property
+    def done(self) -> bool:
+        return self.sweep >= self.plan.n_sweeps
+
+    @property
+    def active(self) -> int:
+        """Active loadings of the current draw."""
+        return 0 if self.state is None else int(self.state.rows.Z.sum())
+
+    def advance(self) -> None:
+        """One sweep; keeps its draw where one is due."""
+        assert self.state is not None
+        self.state, info = self.gibbs.sweep(self.state, self.key, self.sweep)
+        self.log_joint = info.log_joint
+        before = self.kept
+        self.sweep += 1
+        if self.kept > before:
+            self.keep(before)
+
+    def keep(self, t: int) -> None:
+        """Hand draw number t to the sink, in the public orientation."""
+        assert self.state is not None
+        state = self.state
+        noise: dict[str, Any] = {"feature": state.rows.tau, "shared": state.tau[:1].sum(), "sample": state.tau}
+        values = {
+            "loadings": state.loadings,
+            "inclusion": state.rows.Z,
+            "activations": state.F.T,
+            "noise_precision": noise[self.gibbs.prior.noise],
+            "loading_precision": state.alpha,
+            "inclusion_rate": state.pi,
+            "lp": self.log_joint,
+        }
+        self.signal += values["activations"] @ values["loadings"].T
+        self.sink.keep(self.number, t, values)
+
+    # ---- checkpoints ------------------------------------------------------------------------------------------
+
+    def save(self, folder: Path, run: str) -> None:
+        """Write a checkpoint; what it does not hold is on disk before it."""
+        assert self.state is not None
+        self.sink.settle(self.number)
+        pending = self.sink.pending(self.number, self.kept)
+        arrays = {
+            **flatten(self.state),
+            "signal": self.signal,
+            **{f"pending/{name}": values for name, values in pending.items()},
+        }
+        write(folder, Checkpoint(run, self.number, self.generation, self.sweep, self.log_joint, arrays))
+        self.generation += 1
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Go on from a checkpoint: to the bit what the chain was when it was written."""
+        data, K = self.gibbs.data, self.gibbs.prior.K
+        template = self.gibbs.start(np.zeros((data.n_features, K)), np.zeros((K, data.n_samples)))
+        self.state = unflatten(template, checkpoint.arrays)
+        self.sweep, self.log_joint = checkpoint.sweep, checkpoint.log_joint
+        self.signal = checkpoint.arrays["signal"]
+        self.generation = checkpoint.generation + 1
+        prefix = "pending/"
+        pending = {k.removeprefix(prefix): v for k, v in checkpoint.arrays.items() if k.startswith(prefix)}
+        self.sink.restore(self.number, self.kept, pending)
+
+
+class Timer:
+    """True every so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.last = time.monotonic()
+
+    def due(self) -> bool:
+        if time.monotonic() - self.last < self.seconds:
+            return False
+        self.last = time.monotonic()
+        return True

@@ -1,0 +1,107 @@
+"""From the draws of all chains to one posterior: one labelling, then moments, in passes over blocks of draws."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from ..model import Prior
+from ..posterior import Labels, MCMCPosterior
+from ..relabel import VARIANCE_FLOOR, Relabelling, _chunks, _match_to_draw, _step_1, _step_2
+from ..storage.draws import Sink
+from ..storage.moments import chain_moments, mixture, posterior_fields
+from .chain import Chain
+
+logger = logging.getLogger("sparsefactor")
+
+HELD_BYTES = 100e6  # activations up to this size are read once and held
+MAX_ITER = 100
+
+
+class Activations:
+    """(draws of all chains, n_samples, n_factors) without holding them: has a shape, a length and slices."""
+
+    def __init__(self, draws: xr.DataTree) -> None:
+        array = draws["posterior"]["activations"].variable.transpose("chain", "draw", "observation", "factor")
+        self.source = array
+        n_chains, n_draws, N, K = array.shape
+        self.n_draws: int = n_draws
+        self.shape = (n_chains * n_draws, N, K)
+        self.held: NDArray[np.float64] | None = None
+        if array.size * 8 <= HELD_BYTES:
+            self.held = array.values.reshape(self.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, part: int | slice) -> NDArray[np.float64]:
+        if self.held is not None:
+            return self.held[part]
+        if isinstance(part, int | np.integer):
+            return np.asarray(self.source[part // self.n_draws, part % self.n_draws].values)
+        first, last, _ = part.indices(len(self))
+        pieces = []
+        while first < last:
+            chain, draw = divmod(first, self.n_draws)
+            length = min(last - first, self.n_draws - draw)
+            pieces.append(self.source[chain, draw : draw + length].values)
+            first += length
+        return np.concatenate(pieces)
+
+
+def label(draws: xr.DataTree, prior: Prior, max_iter: int = MAX_ITER) -> Relabelling:
+    """What `relabel` finds for these draws, to the bit, reading the activations block by block (section 5)."""
+    F: Any = Activations(draws)
+    n_chains, n_draws = F.source.shape[:2]
+    groups, unit_norm = prior.factor_groups(), n_chains > 1
+    norm = np.empty((len(F), F.shape[2]))
+    for part in _chunks(F):
+        block = F[part]
+        norm[part] = np.sqrt(np.einsum("tjk,tjk->tk", block, block))
+    scale = 1.0 / np.where((norm > 0) & unit_norm, norm, 1.0)
+    floor = VARIANCE_FLOOR * float(np.sum((norm * scale) ** 2)) / int(np.prod(F.shape)) or 1.0
+    order, signs = _match_to_draw(F, n_draws - 1, groups)
+    cost: list[float] = []
+    converged = False
+    while not converged and len(cost) < max_iter:
+        mean, variance = _step_1(F, scale, order, signs, floor)
+        new_order, new_signs, risk = _step_2(F, scale, order, mean, variance, groups)
+        converged = np.array_equal(new_order, order) and np.array_equal(new_signs, signs)
+        order, signs = new_order, new_signs
+        cost.append(risk)
+    if not converged:
+        logger.warning("relabelling stopped after %d rounds before it reached a fixed point", max_iter)
+        mean, variance = _step_1(F, scale, order, signs, floor)
+    return Relabelling(
+        permutations=order.reshape(n_chains, n_draws, -1),
+        signs=signs.reshape(n_chains, n_draws, -1),
+        mean=mean,
+        sd=np.sqrt(variance),
+        cost=np.array(cost),
+        converged=converged,
+        unit_norm=unit_norm,
+    )
+
+
+def posterior(prior: Prior, labels: Labels, sink: Sink, chains: Sequence[Chain]) -> MCMCPosterior:
+    """The public result: one labelling for all draws, and their moments."""
+    labelling = label(sink.tree(), prior)
+    draws = sink.labelled(labelling.permutations, labelling.signs)
+    draws["posterior"].attrs.update(
+        relabelling_converged=int(labelling.converged), relabelling_iterations=labelling.n_iter
+    )
+    weights = np.full(len(chains), 1.0 / len(chains))
+    return MCMCPosterior(
+        prior=prior,
+        labels=labels,
+        **posterior_fields(mixture(chain_moments(draws), weights)),
+        draws=draws,
+        signal_mean=np.mean([chain.signal / chain.kept for chain in chains], axis=0),
+        permutations=labelling.permutations,
+        signs=labelling.signs,
+    )

@@ -1,0 +1,175 @@
+"""A run on disk: its settings, its draws, its checkpoints, its result; and whether a call may go on with it.
+
+run.json        what the run is: settings, hashes of data and prior, its token
+sampler/        zarr arrays of the draws, under the sampler's own labels
+checkpoints/    two generations for each chain
+result.sf       moments and labelling, once the run is done
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..data import Data
+from ..model import Beta, Prior
+from ..start import Start
+from ..storage.draws import Layout, ZarrDraws
+from .checkpoint import Checkpoint, read_latest, sync_folder, write_atomically
+
+FORMAT = "sparsefactor run"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """An existing run that this process may write to."""
+
+    path: Path
+    token: str
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def result(self) -> Path:
+        return self.path / "result.sf"
+
+    def latest(self, chain: int) -> Checkpoint:
+        return read_latest(self.checkpoints, self.token, chain)
+
+
+def settings_of(data: Data, prior: Prior, engine: str, precision: str, **settings: Any) -> dict[str, Any]:
+    """Everything that decides the draws, apart from how many there are, as JSON holds it."""
+    init = settings.pop("init")
+    arrays = [data.Y, data.offset, data.feature_names.astype(str), data.sample_names.astype(str)]
+    hidden = [] if data.observed is None else [data.observed]
+    given = [prior.inclusion.a, prior.inclusion.b] if isinstance(prior.inclusion, Beta) else [prior.inclusion]
+    named = {f.name: getattr(prior, f.name) for f in fields(prior) if f.name != "inclusion"}
+    return {
+        **{name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()},
+        "init": f"Start {digest(init.L, init.F)}" if isinstance(init, Start) else init,
+        "engine": engine,
+        "precision": precision,
+        "X": digest(*arrays, *hidden),
+        "prior": digest(type(prior.inclusion).__name__, *given, json.dumps(named, default=str, sort_keys=True)),
+    }
+
+
+def digest(*values: Any) -> str:
+    """A hash of arrays, numbers and text by content."""
+    total = hashlib.sha256()
+    for value in values:
+        array = np.ascontiguousarray(value)
+        total.update(f"{array.dtype.str}{array.shape}".encode())
+        total.update(array.tobytes())
+    return total.hexdigest()[:32]
+
+
+def create(
+    path: Path, layout: Layout, n_draws: int, settings: dict[str, Any], save_starts: Callable[[RunFolder], None]
+) -> RunFolder:
+    """A new run with every chain's start as its first checkpoint: there as a whole, or not at all."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"the directory of a run must exist; {str(path.parent)!r} does not; create it first")
+    making = path.with_name(f".{path.name}.{secrets.token_hex(6)}.new")
+    try:
+        run = RunFolder(making, secrets.token_hex(16))
+        ZarrDraws.create(layout, making, settings["n_chains"], n_draws, settings["precision"])
+        run.checkpoints.mkdir()
+        save_starts(run)
+        _write_record(run, n_draws, settings)
+        os.replace(making, path)
+        sync_folder(path.parent)
+    except BaseException:
+        shutil.rmtree(making, ignore_errors=True)
+        raise
+    return RunFolder(path, run.token)
+
+
+def reopen(path: Path, n_draws: int, settings: dict[str, Any]) -> RunFolder:
+    """The run at `path`, if it is one, was made with these settings, and asks for no fewer draws than before."""
+    record = _read_record(path)
+    for name in sorted(settings.keys() | record["settings"].keys()):
+        old, new = record["settings"].get(name), settings.get(name)
+        if old != new:
+            if name in ("X", "prior"):
+                raise ValueError(
+                    f"a run goes on with the same {name}; the one in {str(path)!r} was made with another; "
+                    f"pass that {name}, or another path"
+                )
+            raise ValueError(
+                f"a run goes on with the settings it began with; the one in {str(path)!r} has {name}={old!r}; "
+                f"got {name}={new!r}; pass {name}={old!r}, or another path"
+            )
+    if n_draws < record["n_draws"]:
+        raise ValueError(
+            f"a run can be extended, not cut; the one in {str(path)!r} has n_draws={record['n_draws']}; got "
+            f"n_draws={n_draws}; pass at least {record['n_draws']} and take the draws you want, or another path"
+        )
+    return RunFolder(path, record["token"])
+
+
+def extend(run: RunFolder, n_draws: int, settings: dict[str, Any]) -> None:
+    """Write down that the run now has this many draws, and that its result is no more."""
+    run.result.unlink(missing_ok=True)
+    _write_record(run, n_draws, settings)
+
+
+def n_draws_of(run: RunFolder) -> int:
+    return int(_read_record(run.path)["n_draws"])
+
+
+def _write_record(run: RunFolder, n_draws: int, settings: dict[str, Any]) -> None:
+    record = {"format": FORMAT, "version": VERSION, "token": run.token, "n_draws": n_draws, "settings": settings}
+    write_atomically(run.path / "run.json", json.dumps(record, indent=1).encode())
+
+
+def _read_record(path: Path) -> dict[str, Any]:
+    try:
+        record = json.loads((path / "run.json").read_bytes())
+        whole = record["format"] == FORMAT and {"token", "n_draws", "settings"} <= record.keys()
+        version = int(record["version"])
+    except (OSError, ValueError, KeyError, TypeError):
+        whole = False
+    if not whole:
+        raise ValueError(
+            f"a path must be new, or hold a run of sparsefactor; {str(path)!r} holds something else; "
+            "pass another path, or remove what is there"
+        )
+    if version > VERSION:
+        raise ValueError(
+            f"this sparsefactor goes on with runs up to version {VERSION}; {str(path)!r} has version {version}; "
+            "upgrade sparsefactor"
+        )
+    return dict(record)
+
+
+@contextmanager
+def sole_writer(path: Path) -> Iterator[None]:
+    """Hold the run for this process; a second one is refused. The system lets go of it when the process ends."""
+    try:
+        import fcntl
+    except ImportError:  # not every system has it
+        yield
+        return
+    with (path / "lock").open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise RuntimeError(
+                f"one process at a time may write a run; {str(path)!r} is being written by another; "
+                "wait for it, or pass another path"
+            ) from None
+        yield

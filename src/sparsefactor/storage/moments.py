@@ -1,0 +1,92 @@
+"""Means and variances over draws, one block of draws at a time, by chain; and their mixture over chains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from .lazy import draws_per_block
+
+Array = NDArray[np.float64]
+Moments = dict[str, tuple[Array, Array]]  # variable: (mean, variance), each (chain, ...)
+
+
+def blocks(n_draws: int, step: int) -> Iterator[slice]:
+    return (slice(first, min(first + step, n_draws)) for first in range(0, n_draws, step))
+
+
+def chain_moments(draws: xr.DataTree, names: Sequence[str] | None = None) -> Moments:
+    """The exact mean and variance of every variable (or of those named) over each chain's draws."""
+    variables = draws["posterior"].data_vars
+    return {str(name): _moments(variables[name]) for name in (variables if names is None else names)}
+
+
+def _moments(array: xr.DataArray) -> tuple[Array, Array]:
+    source = array.variable.transpose("chain", "draw", ...)
+    n_chains, n_draws, *own = source.shape
+    mean, scatter = np.zeros((n_chains, *own)), np.zeros((n_chains, *own))
+    for chain in range(n_chains):
+        seen = 0
+        for part in blocks(n_draws, draws_per_block(tuple(own), np.float64)):
+            x = source[chain, part].values.astype(np.float64, copy=False)
+            # Blocks are joined as Chan, Golub and LeVeque do it: no difference of large squares.
+            block_mean = x.mean(axis=0)
+            x = x - block_mean
+            delta = block_mean - mean[chain]
+            total = seen + len(x)
+            scatter[chain] += np.einsum("t...,t...->...", x, x) + delta**2 * (seen * len(x) / total)
+            mean[chain] += delta * (len(x) / total)
+            seen = total
+    return mean, scatter / n_draws
+
+
+def mixture(moments: Moments, weights: Array) -> Moments:
+    """Moments of the chains taken together, each with its weight; weights: (chain,), adding up to one."""
+    out = {}
+    for name, (mean, variance) in moments.items():
+        centre = np.tensordot(weights, mean, axes=1)
+        spread = np.tensordot(weights, variance + (mean - centre) ** 2, axes=1)
+        out[name] = np.asarray(centre), np.asarray(spread)
+    return out
+
+
+def posterior_fields(moments: Moments) -> dict[str, Any]:
+    """What a posterior says of its draws' mixture, by the names of its fields."""
+    fields = {
+        "loadings_mean": moments["loadings"][0],
+        "loadings_sd": np.sqrt(moments["loadings"][1]),
+        "inclusion_prob": moments["inclusion"][0],
+        "activations_mean": moments["activations"][0],
+        "activations_sd": np.sqrt(moments["activations"][1]),
+        "noise_precision_mean": moments["noise_precision"][0],
+        "loading_precision_mean": moments["loading_precision"][0],
+        "inclusion_rate_mean": np.zeros(0),
+    }
+    if "inclusion_rate" in moments:
+        fields["inclusion_rate_mean"] = moments["inclusion_rate"][0]
+    return fields
+
+
+def chain_signals(draws: xr.DataTree) -> Array:
+    """(chain, n_samples, n_features): each chain's mean over draws of F'L'."""
+    posterior = draws["posterior"]
+    F = posterior["activations"].variable.transpose("chain", "draw", "observation", "factor")
+    L = posterior["loadings"].variable.transpose("chain", "draw", "feature", "factor")
+    n_chains, n_draws, N, _ = F.shape
+    signal = np.zeros((n_chains, N, L.shape[2]))
+    for chain in range(n_chains):
+        for part in blocks(n_draws, draws_per_block(L.shape[2:], np.float64)):
+            for f, l in zip(F[chain, part].values, L[chain, part].values, strict=True):
+                signal[chain] += f @ l.T
+    return signal / n_draws
+
+
+def reduced(posterior: Any, weights: Array) -> dict[str, Any]:
+    """All fields of an MCMC posterior that depend on the chains' weights, (chain,), adding up to one."""
+    fields = posterior_fields(mixture(chain_moments(posterior.draws), weights))
+    fields["signal_mean"] = np.tensordot(weights, chain_signals(posterior.draws), axes=1)
+    return fields

@@ -1,0 +1,142 @@
+"""Data at the edge of what can be fitted: finite results or a clear error, and an ELBO that never falls."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+
+import sparsefactor as sf
+from sparsefactor.data import as_data
+from sparsefactor.engine import build_kernels
+from sparsefactor.start import StartMaker
+from sparsefactor.vi.state import CAVI
+from sparsefactor.vi.trial import Tolerance, Trial
+
+pytestmark = pytest.mark.filterwarnings("ignore::sparsefactor.ConvergenceWarning")
+NOISES = ("feature", "shared", "sample")
+
+
+def base(seed: int = 0) -> np.ndarray:
+    return sf.simulate(n_features=25, n_samples=20, inclusion=[0.4, 0.4], snr=10, seed=seed).X
+
+
+def scaled(factor: float) -> np.ndarray:
+    return base() * factor
+
+
+def nearly_constant() -> np.ndarray:
+    X = base()
+    X[:, 3] = 5.0 + 1e-13 * np.arange(len(X))
+    X[:, 4] = 0.0
+    return X
+
+
+def duplicated() -> np.ndarray:
+    X = base()
+    return np.hstack([X, X, X[:, :5]])
+
+
+def rank_one() -> np.ndarray:
+    X = base()
+    return np.outer(X[:, 0], X[0])
+
+
+def one_entry_samples() -> np.ndarray:
+    X = base()
+    X[:5] = np.nan
+    X[np.arange(5), np.arange(5)] = 1.0
+    return X
+
+
+def heavy_mask() -> np.ndarray:
+    X = base()
+    rng = np.random.default_rng(1)
+    hole = rng.random(X.shape) < 0.85
+    hole[np.arange(20), np.arange(20)] = False
+    hole[np.arange(25) % 20, np.arange(25)] = False
+    X[hole] = np.nan
+    return X
+
+
+CASES = {
+    "tiny": lambda: scaled(1e-150),
+    "small": lambda: scaled(1e-8),
+    "large": lambda: scaled(1e8),
+    "huge": lambda: scaled(1e148),
+    "nearly constant": nearly_constant,
+    "duplicated": duplicated,
+    "rank one": rank_one,
+    "one entry": one_entry_samples,
+    "heavy mask": heavy_mask,
+    "one feature": lambda: base()[:, :1],
+    "one sample": lambda: base()[:1],
+    "two by two": lambda: base()[:2, :2],
+}
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("case", CASES)
+def test_vi_is_finite_and_its_elbo_never_falls(case, noise):
+    data = as_data(CASES[case]())
+    prior = sf.Prior(n_factors=3, inclusion=sf.Beta(1, 1), noise=noise)
+    cavi = CAVI(data, prior, build_kernels(data, prior))
+    for start in ("varimax", "ica", "random"):
+        made = StartMaker(data, 3, 0).make(start, 0)
+        trial = Trial(0, start, cavi, cavi.start(made.L, made.F), accelerate=True)
+        trial.advance(200, Tolerance(1e-8, 0.0))
+        elbo = np.array([value for _, value, _ in trial.trace])
+        assert np.all(np.isfinite(elbo))
+        assert np.all(np.diff(elbo) >= -1e-9 * np.abs(elbo[:-1]))
+        for values in (*trial.state.rows, *trial.state.columns):
+            assert np.all(np.isfinite(values))
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("case", CASES)
+def test_fit_and_sample_are_finite(case, noise):
+    X = CASES[case]()
+    prior = sf.Prior(n_factors=3, inclusion=0.3, noise=noise)
+    vi = sf.fit_vi(X, prior, n_trials=3, max_iter=60)
+    mc = sf.sample(X, prior, n_chains=1, n_warmup=10, n_draws=10)
+    for p in (vi, mc):
+        for values in (p.loadings_mean, p.activations_mean, p.noise_precision_mean, p.inclusion_prob, p.reconstruct()):
+            assert np.all(np.isfinite(values))
+
+
+def test_values_beyond_the_range_are_refused():
+    with pytest.raises(ValueError, match="must not exceed 1e\\+150 in magnitude"):
+        sf.fit_vi(scaled(1e151), sf.Prior(n_factors=2))
+
+
+def test_ctrl_c_keeps_the_best_state_so_far(tmp_path):
+    script = textwrap.dedent(
+        """
+        import sys, warnings
+        import numpy as np
+        import sparsefactor as sf
+        X = np.random.default_rng(0).standard_normal((60, 2000))
+        prior = sf.Prior(n_factors=20)
+        sf.fit_vi(X[:, :50], prior, n_trials=1, max_iter=3)
+        print("fitting", flush=True)
+        warnings.simplefilter("always")
+        vi = sf.fit_vi(X, prior, n_trials=500, race=False, tol=0.0, rtol=0.0, max_iter=100000)
+        print(vi.status.name, np.isfinite(vi.elbo), flush=True)
+        """
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().strip() == "fitting"
+    time.sleep(1.5)
+    os.kill(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert out.strip() == "INTERRUPTED True", err
+    assert process.returncode == 0

@@ -1,0 +1,441 @@
+"""Runs on disk: stopped, killed, damaged or extended, they end with the bits of a run that was never stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import sparsefactor as sf
+from sparsefactor.mcmc import checkpoint, runner
+from sparsefactor.mcmc.chain import Chain
+from sparsefactor.mcmc.run_folder import sole_writer
+from sparsefactor.storage.draws import Layout
+
+PRIOR = sf.Prior(n_factors=2, inclusion=0.5)
+# Chunks of 100 draws: chain ends lie within a chunk and beyond one.
+RUN = {"n_chains": 3, "n_warmup": 20, "n_draws": 130, "thin": 2, "init": "random", "seed": 5, "progress": False}
+SIM = sf.simulate(n_features=12, n_samples=10, inclusion=[0.5, 0.5], snr=10, seed=1)
+
+
+def loaded(tree: xr.DataTree) -> dict[str, xr.Dataset]:
+    return {path: node.to_dataset(inherit=False).load() for path, node in tree.subtree_with_keys}
+
+
+def assert_same_bits(one: sf.MCMCPosterior, other: sf.MCMCPosterior) -> None:
+    a, b = loaded(one.draws), loaded(other.draws)
+    assert a.keys() == b.keys()
+    for path in a:
+        xr.testing.assert_identical(a[path], b[path])
+    for field in fields(one):
+        mine = getattr(one, field.name)
+        if isinstance(mine, np.ndarray):
+            np.testing.assert_array_equal(mine, getattr(other, field.name))
+
+
+def sample(path: Path | None, **changes) -> sf.MCMCPosterior:
+    return sf.sample(SIM.X, PRIOR, **{**RUN, "path": path, **changes})
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> sf.MCMCPosterior:
+    return sample(tmp_path_factory.mktemp("whole") / "run.zarr")
+
+
+class CrashError(RuntimeError):
+    """What a failing machine would do."""
+
+
+def crash_at(monkeypatch, chain: int, sweep: int, error: type[BaseException] = CrashError) -> None:
+    """Let this chain fail before it makes this sweep."""
+    advance = Chain.advance
+
+    def failing(self: Chain) -> None:
+        if (self.number, self.sweep) == (chain, sweep):
+            raise error
+        advance(self)
+
+    monkeypatch.setattr(Chain, "advance", failing)
+
+
+def stopped(path: Path, monkeypatch, chain: int = 1, sweep: int = 100, **changes) -> Path:
+    with monkeypatch.context() as patch:
+        crash_at(patch, chain, sweep)
+        with pytest.raises(CrashError):
+            sample(path, **{"checkpoint_seconds": 0.005, "n_jobs": 2, **changes})
+    return path
+
+
+# ---- what is on disk ----------------------------------------------------------------------------------------------
+
+
+def test_disk_and_memory_hold_the_same_draws(tmp_path, whole):
+    memory = sample(None)
+    assert_same_bits(sample(tmp_path / "double.zarr", precision="double"), memory)
+    L, stored = (p.draws["posterior"]["loadings"].values for p in (memory, whole))
+    assert stored.dtype == np.float64
+    np.testing.assert_array_equal(stored, L.astype(np.float32))  # what "single" means
+    assert not np.array_equal(stored, L)
+    F, kept = (p.draws["posterior"]["activations"].values for p in (memory, whole))
+    np.testing.assert_array_equal(kept, F)
+
+
+def test_draws_are_not_held_in_memory(whole):
+    for name, variable in whole.draws["posterior"].data_vars.items():
+        assert not variable.variable._in_memory, name
+
+
+def test_moments_are_exact_over_all_kept_draws(whole):
+    posterior = whole.draws["posterior"]
+    for name in ("loadings", "activations"):
+        values = posterior[name].values
+        np.testing.assert_allclose(getattr(whole, f"{name}_mean"), values.mean((0, 1)), rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(getattr(whole, f"{name}_sd"), values.std((0, 1)), rtol=1e-10, atol=1e-14)
+    np.testing.assert_allclose(whole.inclusion_prob, posterior["inclusion"].values.mean((0, 1)), rtol=1e-12)
+    signal = np.einsum("cdnk,cdgk->ng", posterior["activations"].values, posterior["loadings"].values) / (3 * 130)
+    np.testing.assert_allclose(whole.signal_mean, signal, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "pick",
+    [
+        {"chain": 1, "draw": 7},
+        {"draw": slice(95, 105), "feature": 3},
+        {"chain": [2, 0], "draw": [120, 3, 99], "factor": 1},
+        {"draw": slice(None, None, -9), "feature": slice(2, 9, 3)},
+        {"chain": 0, "draw": [], "feature": [1, 1]},
+    ],
+)
+def test_reading_a_part_reads_what_the_whole_has(whole, pick):
+    for name in ("loadings", "inclusion"):
+        lazy = whole.draws["posterior"][name]
+        np.testing.assert_array_equal(lazy.isel(pick).values, lazy.copy().load().isel(pick).values)
+
+
+def test_reading_in_small_blocks_changes_nothing(whole, monkeypatch):
+    before = whole.draws["posterior"]["loadings"].values
+    monkeypatch.setattr("sparsefactor.storage.lazy.BLOCK_BYTES", 3 * 12 * 2 * 8)
+    np.testing.assert_array_equal(whole.draws["posterior"]["loadings"].values, before)
+
+
+def test_a_finished_run_is_loaded(tmp_path, whole, monkeypatch):
+    path = tmp_path / "run.zarr"
+    done = sample(path)
+    assert_same_bits(sf.load(path), done)
+    monkeypatch.setattr(Chain, "advance", None)  # a call that would sample fails
+    assert_same_bits(sample(path), whole)
+    assert_same_bits(sf.sample(SIM.X, PRIOR, **RUN, resume=path), whole)
+
+
+def test_other_software_reads_the_draws(tmp_path):
+    sample(tmp_path / "run.zarr")
+    with xr.open_zarr(tmp_path / "run.zarr", group="sampler", chunks=None, consolidated=False) as stored:
+        assert stored["loadings"].dims == ("chain", "draw", "feature", "factor")
+        assert stored["inclusion"].dtype == bool
+
+
+# ---- stopped and gone on ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sweep", [0, 10, 20, 21, 150, 221, 279])
+def test_goes_on_after_a_failure(tmp_path, whole, monkeypatch, sweep):
+    path = stopped(tmp_path / "run.zarr", monkeypatch, sweep=sweep)
+    with pytest.raises(ValueError, match=r"a run must be done before it is loaded.*resume=path"):
+        sf.load(path)
+    assert_same_bits(sample(path, n_jobs=1), whole)
+
+
+def test_number_of_jobs_changes_nothing(tmp_path, whole):
+    assert_same_bits(sample(tmp_path / "a.zarr", n_jobs=1), whole)
+    assert_same_bits(sample(tmp_path / "b.zarr", n_jobs=3, checkpoint_seconds=0), whole)
+
+
+def test_an_interrupt_saves_every_chain_where_it_is(tmp_path, whole, monkeypatch):
+    def interrupt(reports: list) -> None:
+        if reports[0].sweep > 30:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "LOOK_SECONDS", 0.001)
+    path = tmp_path / "run.zarr"
+    with pytest.raises(KeyboardInterrupt):
+        sample(path, progress=interrupt, n_jobs=1, checkpoint_seconds=1000)
+    token = json.loads((path / "run.json").read_text())["token"]
+    assert checkpoint.read_latest(path / "checkpoints", token, 0).sweep > 30
+    assert_same_bits(sample(path), whole)
+
+
+def test_a_finished_run_is_extended(tmp_path, whole):
+    path = tmp_path / "run.zarr"
+    first = sample(path, n_draws=70)
+    assert first.draws["posterior"].sizes["draw"] == 70
+    assert_same_bits(sample(path, n_jobs=1), whole)
+    assert_same_bits(sf.load(path), whole)
+
+
+def test_a_run_is_extended_after_a_failure(tmp_path, whole, monkeypatch):
+    path = stopped(tmp_path / "run.zarr", monkeypatch, n_draws=60)
+    assert_same_bits(sample(path), whole)
+
+
+def test_draws_beyond_the_checkpoint_are_written_again(tmp_path, whole, monkeypatch):
+    import zarr
+
+    path = stopped(tmp_path / "run.zarr", monkeypatch, sweep=270, checkpoint_seconds=1000)
+    loadings = zarr.open_group(path, path="sampler", mode="r+")["loadings"]
+    assert np.any(loadings[1, :100])  # chain 1 failed past its first chunk, and its only checkpoint is the start
+    loadings[1] = 7.0
+    assert_same_bits(sample(path), whole)
+
+
+# ---- refusals -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"thin": 1}, r"has thin=2; got thin=1; pass thin=2, or another path"),
+        ({"n_warmup": 21}, r"has n_warmup=20; got n_warmup=21"),
+        ({"seed": 6}, r"has seed=5; got seed=6"),
+        ({"n_chains": 2}, r"has n_chains=3; got n_chains=2"),
+        ({"moves": ()}, r"has moves=\['scale'\]; got moves=\[\]"),
+        ({"init": "varimax"}, r"has init='random'; got init='varimax'"),
+        ({"backend": "reference"}, r"has engine='CpuKernels'; got engine='ReferenceKernels'"),
+        ({"precision": "double"}, r"has precision='single'; got precision='double'"),
+        ({"n_draws": 129}, r"extended, not cut.*has n_draws=130; got n_draws=129; pass at least 130"),
+    ],
+)
+def test_other_settings_are_refused(whole_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        sample(whole_path, **changes)
+
+
+@pytest.fixture(scope="module")
+def whole_path(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("settings") / "run.zarr"
+    sample(path)
+    return path
+
+
+def test_other_data_and_priors_are_refused(whole_path):
+    options = {**RUN, "path": whole_path}
+    X = SIM.X.copy()
+    X[0, 0] = np.nextafter(X[0, 0], 9.0)
+    with pytest.raises(ValueError, match="goes on with the same X"):
+        sf.sample(X, PRIOR, **options)
+    with pytest.raises(ValueError, match="goes on with the same prior"):
+        sf.sample(SIM.X, sf.Prior(n_factors=2, inclusion=0.4), **options)
+    with pytest.raises(ValueError, match="goes on with the same prior"):
+        sf.sample(SIM.X, sf.Prior(n_factors=2, inclusion=0.5, loading_rate=2e-3), **options)
+
+
+def test_foreign_paths_are_refused(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "mine").touch()
+    for name in ("file", "folder"):
+        with pytest.raises(ValueError, match="holds something else; pass another path"):
+            sample(tmp_path / name)
+    assert (tmp_path / "file").read_text() == "mine"
+    with pytest.raises(FileNotFoundError, match="resume must hold a run"):
+        sample(None, resume=tmp_path / "gone")
+    with pytest.raises(ValueError, match="path and resume must agree"):
+        sample(tmp_path / "file", resume=tmp_path / "folder")
+    with pytest.raises(FileNotFoundError, match="directory of a run must exist"):
+        sample(tmp_path / "no" / "run.zarr")
+    with pytest.raises(ValueError, match="is not a run of sparsefactor"):
+        sf.load(tmp_path / "folder")
+
+
+def test_a_run_of_a_newer_version_is_refused(tmp_path):
+    sample(tmp_path / "run.zarr", n_draws=1)
+    record = json.loads((tmp_path / "run.zarr" / "run.json").read_text())
+    (tmp_path / "run.zarr" / "run.json").write_text(json.dumps({**record, "version": 2}))
+    with pytest.raises(ValueError, match=r"runs up to version 1; .* has version 2; upgrade"):
+        sample(tmp_path / "run.zarr")
+
+
+def test_a_second_writer_is_refused(tmp_path):
+    path = tmp_path / "run.zarr"
+    sample(path, n_draws=1)
+    with sole_writer(path), pytest.raises(RuntimeError, match="one process at a time may write a run"):
+        sample(path)
+    sample(path)
+
+
+def test_a_failed_beginning_leaves_nothing(tmp_path, monkeypatch):
+    def full(*_args) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Chain, "save", full)
+    with pytest.raises(OSError, match="disk full"):
+        sample(tmp_path / "run.zarr")
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---- damaged checkpoints ------------------------------------------------------------------------------------------
+
+
+def newest(path: Path, chain: int) -> Path:
+    token = json.loads((path / "run.json").read_text())["token"]
+    generation = checkpoint.read_latest(path / "checkpoints", token, chain).generation
+    return checkpoint.slot(path / "checkpoints", chain, generation)
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "foreign", "other run"])
+def test_a_damaged_checkpoint_is_refused_and_the_one_before_used(tmp_path, whole, monkeypatch, caplog, damage):
+    path = stopped(tmp_path / "run.zarr", monkeypatch, sweep=200, checkpoint_seconds=0)
+    file = newest(path, 1)
+    content = bytearray(file.read_bytes())
+    if damage == "cut":
+        content = content[: len(content) // 2]
+    elif damage == "flip":
+        content[len(content) // 2] ^= 1
+    elif damage == "foreign":
+        content = bytearray(b"hello")
+    else:
+        other = stopped(tmp_path / "other.zarr", monkeypatch, sweep=200)
+        content = bytearray(newest(other, 1).read_bytes())
+    file.write_bytes(content)
+    reason = {"foreign": "is not a checkpoint", "other run": "belongs to another run"}.get(damage, "is damaged")
+    with pytest.warns(
+        checkpoint.CheckpointWarning, match=rf"refused: .*{reason}.*goes on from the other one, at sweep"
+    ):
+        resumed = sample(path)
+    assert "checkpoint refused" in caplog.text
+    assert_same_bits(resumed, whole)
+
+
+def test_two_damaged_checkpoints_are_an_error(tmp_path, monkeypatch):
+    path = stopped(tmp_path / "run.zarr", monkeypatch, checkpoint_seconds=0)
+    for file in (path / "checkpoints").glob("chain-1-*"):
+        file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(
+        checkpoint.CheckpointError, match=r"whole checkpoint of every chain; chain 1 .*-a\..*-b\..*path"
+    ):
+        sample(path)
+    for file in (path / "checkpoints").glob("chain-1-*"):
+        file.unlink()
+    with pytest.raises(checkpoint.CheckpointError, match="has none: there is none"):
+        sample(path)
+
+
+def test_any_changed_byte_of_a_checkpoint_is_noticed():
+    rng = np.random.default_rng(0)
+    arrays = {"a": rng.normal(size=(3, 2)), "b": np.zeros(0), "c": np.array(1, dtype=np.int8)}
+    whole = checkpoint.Checkpoint("run", 1, 4, 17, -1 / 3, arrays)
+    content = checkpoint.encode(whole)
+    back = checkpoint.decode(content, "run", 1)
+    assert back[:5] == whole[:5]
+    for name, values in arrays.items():
+        assert back.arrays[name].dtype == values.dtype
+        assert back.arrays[name].shape == values.shape
+        np.testing.assert_array_equal(back.arrays[name], values)
+    for at in range(len(content)):
+        changed = bytearray(content)
+        changed[at] ^= 16
+        with pytest.raises(checkpoint.CheckpointError):
+            checkpoint.decode(bytes(changed), "run", 1)
+
+
+def test_a_newer_checkpoint_is_refused(monkeypatch):
+    monkeypatch.setattr(checkpoint, "VERSION", 2)
+    content = checkpoint.encode(checkpoint.Checkpoint("run", 0, 0, 0, 0.0, {}))
+    monkeypatch.undo()
+    with pytest.raises(checkpoint.CheckpointError, match="has version 2, and this sparsefactor reads up to 1"):
+        checkpoint.decode(content, "run", 0)
+
+
+def test_chunks_are_bounded():
+    small, large = (
+        Layout(PRIOR, sf.posterior.Labels(feature_names=np.arange(n), sample_names=np.arange(9), offset=np.zeros(n)))
+        for n in (12, 2_000_000)
+    )
+    assert small.chunk == 100
+    assert large.chunk == 1
+
+
+# ---- killed -------------------------------------------------------------------------------------------------------
+
+INTERVAL = 0.05
+KILLED_RUN = {**RUN, "n_draws": 1500, "checkpoint_seconds": INTERVAL}
+CHILD = """
+import json, sys
+import sparsefactor as sf
+from tests.test_resume import KILLED_RUN, PRIOR, SIM
+
+def tell(reports):
+    print(json.dumps([report.sweep for report in reports]), flush=True)
+
+print("ready", flush=True)
+sf.sample(SIM.X, PRIOR, **{**KILLED_RUN, "progress": tell}, path=sys.argv[1], n_jobs=int(sys.argv[2]))
+"""
+
+
+def run_and_kill(path: Path, n_jobs: int, delay: float) -> bool:
+    """Start or go on with the run in a process, kill it after `delay` seconds; True where it was killed in time."""
+    before = sweeps_saved(path)
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(path), str(n_jobs)], stdout=subprocess.PIPE, text=True, cwd=Path.cwd()
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+    try:
+        child.wait(delay)
+    except subprocess.TimeoutExpired:
+        os.kill(child.pid, signal.SIGKILL)
+    killed = time.time()
+    child.wait()
+    seen = [json.loads(line) for line in child.stdout if line.startswith("[") and line.endswith("]\n")]
+    child.stdout.close()
+    if seen and before:
+        assert all(now >= then for now, then in zip(seen[0], before, strict=True))  # nothing saved was made again
+    if child.returncode == 0:
+        return False
+    assert child.returncode == -signal.SIGKILL
+    for chain, sweep in enumerate(sweeps_saved(path)):
+        n_sweeps = KILLED_RUN["n_warmup"] + KILLED_RUN["n_draws"] * KILLED_RUN["thin"]
+        moved = seen and before and seen[-1][chain] > before[chain]
+        if moved and sweep < n_sweeps:
+            age = killed - max(file.stat().st_mtime for file in (path / "checkpoints").glob(f"chain-{chain}-*"))
+            assert age < INTERVAL + 1.0  # a busy machine's fsync takes its time
+    return True
+
+
+def sweeps_saved(path: Path) -> list[int]:
+    if not path.exists():
+        return []
+    token = json.loads((path / "run.json").read_text())["token"]
+    return [checkpoint.read_latest(path / "checkpoints", token, chain).sweep for chain in range(RUN["n_chains"])]
+
+
+def kill_many(tmp_path: Path, n_kills: int) -> None:
+    rng = random.Random(n_kills)
+    uninterrupted = sf.sample(SIM.X, PRIOR, **KILLED_RUN, path=tmp_path / "whole.zarr")
+    kills = runs = 0
+    while kills < n_kills:
+        path = tmp_path / f"run-{runs}.zarr"
+        runs += 1
+        alive = True
+        while alive and kills < n_kills:
+            alive = run_and_kill(path, n_jobs=rng.choice([1, 2, 3]), delay=rng.uniform(0.0, 0.9))
+            kills += alive
+        assert_same_bits(sf.sample(SIM.X, PRIOR, **KILLED_RUN, path=path), uninterrupted)
+
+
+def test_killed_three_times(tmp_path):
+    kill_many(tmp_path, 3)
+
+
+@pytest.mark.slow
+def test_killed_thirty_times(tmp_path):
+    kill_many(tmp_path, 30)
