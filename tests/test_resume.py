@@ -137,6 +137,26 @@ def test_a_finished_run_is_loaded(tmp_path, whole, monkeypatch):
     assert_same_bits(sf.sample(SIM.X, PRIOR, **RUN, resume=path), whole)
 
 
+def test_a_stored_run_can_be_saved_to_one_file(tmp_path, whole):
+    whole.save(tmp_path / "one.sf")
+    assert_same_bits(sf.load(tmp_path / "one.sf"), whole)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError, match="a posterior is saved to a file"):
+        whole.save(tmp_path / "folder")
+    kept = whole.keep_chains([0, 2]).combine([1, 3])
+    kept.save(tmp_path / "kept.sf")
+    assert_same_bits(sf.load(tmp_path / "kept.sf"), kept)
+    np.testing.assert_array_equal(sf.load(tmp_path / "kept.sf").weights, [0.25, 0.75])
+
+
+def test_a_damaged_result_is_found_again(tmp_path, whole):
+    sample(tmp_path / "run.zarr")
+    result = tmp_path / "run.zarr" / "result.sf"
+    result.write_bytes(result.read_bytes()[:-100])
+    assert_same_bits(sample(tmp_path / "run.zarr"), whole)
+    assert_same_bits(sf.load(tmp_path / "run.zarr"), whole)
+
+
 def test_other_software_reads_the_draws(tmp_path):
     sample(tmp_path / "run.zarr")
     with xr.open_zarr(tmp_path / "run.zarr", group="sampler", chunks=None, consolidated=False) as stored:

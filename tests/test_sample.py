@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 
 import sparsefactor as sf
+from sparsefactor.mcmc.finish import label
+from sparsefactor.mcmc.progress import ChainProgress, Display
+from sparsefactor.storage.draws import MemoryDraws
 
 PRIOR = sf.Prior(n_factors=2, inclusion=0.5)
 SHORT = {"n_chains": 2, "n_warmup": 30, "n_draws": 20}
@@ -80,10 +89,123 @@ def test_reconstruction_is_the_mean_over_draws(easy):
     assert np.allclose(mc.reconstruct(), signal + (easy.X + 5.0).mean(axis=0))
 
 
-def test_relabelling_can_be_undone_and_changes_no_product(easy):
-    mc = sf.sample(easy.X, PRIOR, **SHORT, init="random")
-    assert mc.permutations.shape == (2, 20, 2)
-    assert set(np.unique(mc.signs)) <= {-1, 1}
+def own_draws(easy, monkeypatch, **options) -> tuple[sf.MCMCPosterior, dict[str, np.ndarray]]:
+    """A posterior, and the draws as each chain handed them over."""
+    made: dict[str, np.ndarray] = {}
+    keep = MemoryDraws.keep
+
+    def keeping(self, chain, t, values) -> None:
+        for name in self.arrays:
+            made.setdefault(name, np.empty_like(self.arrays[name]))[chain, t] = values[name]
+        keep(self, chain, t, values)
+
+    monkeypatch.setattr(MemoryDraws, "keep", keeping)
+    return sf.sample(easy.X, PRIOR, **{**SHORT, "init": "random", "seed": 2, **options}), made
+
+
+def test_the_samplers_own_labels_can_be_recovered(easy, monkeypatch):
+    mc, made = own_draws(easy, monkeypatch)
+    assert mc.permutations.shape == mc.signs.shape == (2, 20, 2)
+    assert np.any(mc.permutations != np.arange(2)) or np.any(mc.signs < 0)  # there is something to undo
+    back = mc.unlabelled_draws()["posterior"]
+    for name, values in made.items():
+        if name != "lp":
+            np.testing.assert_array_equal(back[name].values, values)
+    np.testing.assert_array_equal(mc.draws["sample_stats"]["lp"].values, made["lp"])
+    assert not np.array_equal(mc.draws["posterior"]["loadings"].values, made["loadings"])
+    xr.testing.assert_identical(
+        sf.relabel(mc.unlabelled_draws(), prior=PRIOR)[0]["posterior"].to_dataset(),
+        mc.draws["posterior"].to_dataset(),
+    )
+
+
+@pytest.mark.parametrize("n_chains", [1, 3])
+@pytest.mark.parametrize("held", [True, False])
+def test_streaming_finds_what_relabel_finds(easy, monkeypatch, n_chains, held):
+    mc = sf.sample(easy.X, PRIOR, **{**SHORT, "n_chains": n_chains}, init="random")
+    own = mc.unlabelled_draws()
+    wanted = sf.relabel(own["posterior"]["activations"].values, prior=PRIOR)
+    monkeypatch.setattr("sparsefactor.mcmc.finish.HELD_BYTES", 1e9 if held else 0)
+    monkeypatch.setattr(sys.modules["sparsefactor.relabel"], "CHUNK_ENTRIES", 7 * 25 * 2)
+    found = label(own, PRIOR)
+    np.testing.assert_array_equal(found.permutations, wanted.permutations)
+    np.testing.assert_array_equal(found.signs, wanted.signs)
+    np.testing.assert_allclose(found.mean, wanted.mean, rtol=1e-12)
+    assert found.converged
+    assert mc.draws["posterior"].attrs["relabelling_converged"] == 1
+
+
+def test_moments_are_those_of_the_draws(easy):
+    mc = sf.sample(easy.X, PRIOR, **SHORT)
+    draws = mc.draws["posterior"]
+    for name in ("loadings", "activations"):
+        np.testing.assert_allclose(getattr(mc, f"{name}_mean"), draws[name].mean(("chain", "draw")), atol=1e-14)
+        np.testing.assert_allclose(getattr(mc, f"{name}_sd"), draws[name].std(("chain", "draw")), atol=1e-14)
+    np.testing.assert_allclose(mc.inclusion_prob, draws["inclusion"].mean(("chain", "draw")), atol=1e-14)
+    np.testing.assert_allclose(mc.noise_precision_mean, draws["noise_precision"].mean(("chain", "draw")))
+
+
+# ---- chains side by side ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_number_of_jobs_changes_no_bit(missing):
+    sim = sf.simulate(n_features=300, n_samples=40, inclusion=[0.2] * 5, snr=5, seed=3)
+    X = np.where(np.random.default_rng(0).random(sim.X.shape) < missing, np.nan, sim.X)
+    prior = sf.Prior(n_factors=5, inclusion=0.2)
+    runs = [sf.sample(X, prior, n_chains=3, n_warmup=10, n_draws=20, n_jobs=jobs) for jobs in (1, 2, 3, None)]
+    for run in runs[1:]:
+        assert same(run, runs[0])
+        np.testing.assert_array_equal(run.signal_mean, runs[0].signal_mean)
+
+
+def test_progress_is_told_to_a_callback(easy, monkeypatch):
+    monkeypatch.setattr("sparsefactor.mcmc.runner.LOOK_SECONDS", 0.001)
+    told: list[list[ChainProgress]] = []
+    sf.sample(easy.X, PRIOR, **SHORT, thin=3, progress=told.append)
+    for chain, last in enumerate(told[-1]):
+        assert (last.chain, last.sweep, last.n_sweeps, last.kept) == (chain, 90, 90, 20)
+        assert last.active_loadings > 0
+        assert np.isfinite(last.log_joint)
+    assert all(now.sweep >= then.sweep for now, then in zip(told[-1], told[0], strict=True))
+    assert len(told) > 1
+
+
+def test_an_error_in_a_callback_stops_the_run(easy):
+    def fail(_reports) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        sf.sample(easy.X, PRIOR, **SHORT, progress=fail)
+
+
+def test_nothing_is_printed_where_there_is_no_terminal(easy, capfd):
+    sf.sample(easy.X, PRIOR, **SHORT)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("rich", [True, False])
+def test_progress_is_shown_on_standard_error_only(easy, capfd, monkeypatch, rich):
+    if not rich:
+        monkeypatch.setitem(sys.modules, "rich", None)
+    sf.sample(easy.X, PRIOR, **SHORT, progress=True)
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "100%" in err
+    assert "active" in err
+    assert "sweeps/s" in err
+
+
+def test_rates_and_times_left(monkeypatch):
+    seconds = iter([0.0, 0.0, 10.0, 20.0])
+    monkeypatch.setattr("sparsefactor.mcmc.progress.time.monotonic", lambda: next(seconds))
+    chain = SimpleNamespace(number=0, sweep=500, plan=SimpleNamespace(n_sweeps=4500), kept=0, active=3, log_joint=-1.0)
+    display = Display([chain], False)
+    assert "waiting" in str(display.report(chain))
+    chain.sweep = 1500
+    report = display.report(chain)
+    assert (report.sweeps_per_second, report.seconds_left) == (100.0, 30.0)
+    assert str(report) == ("chain 0: 1500 of 4500 sweeps, 100 sweeps/s, 0:30 left, 3 active loadings, log joint -1.0")
 
 
 def test_factors_may_exceed_samples_and_features():
@@ -101,8 +223,41 @@ def test_factors_may_exceed_samples_and_features():
         ({"thin": 0}, "thin must be"),
         ({"moves": ("jump",)}, "moves must be among"),
         ({"init": "magic"}, "init must be one of"),
+        ({"n_jobs": 0}, "n_jobs must be a whole number of at least 1; got 0"),
+        ({"precision": "half"}, "precision must be one of"),
+        ({"checkpoint_seconds": -1}, "checkpoint_seconds must be zero or positive"),
     ],
 )
 def test_bad_settings_are_refused(easy, options, message):
     with pytest.raises(ValueError, match=message):
         sf.sample(easy.X, PRIOR, **{**SHORT, **options})
+
+
+# ---- the tutorial -------------------------------------------------------------------------------------------------
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+@pytest.fixture
+def tutorials() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("run_tutorials", DOCS / "run_tutorials.py")
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    assert spec.loader is not None
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_blocks_of_a_tutorial_are_run_and_shown(tutorials):
+    page = "Text\n\n```python\nx = 2\nprint(x)\nx + 1\n```\n\n```python\ny = x\n```\n\n```text\nx\n```\n"
+    assert tutorials.executed(page, "page") == page.replace("x + 1\n```\n", "x + 1\n```\n\n```text\n2\n3\n```\n")
+    with pytest.raises(ZeroDivisionError):
+        tutorials.executed("```python\n1 / 0\n```\n", "page")
+
+
+@pytest.mark.slow
+def test_the_tutorial_runs(tutorials):
+    page = tutorials.executed((DOCS / "tutorials" / "mcmc.md").read_text(), "mcmc.md")
+    assert "The draws can be used" in page
+    assert "Not to be trusted yet" in page
+    assert "has seed=0; got seed=1" in page

@@ -31,6 +31,7 @@ R_HAT_LIMIT = 1.05
 ESS_PER_CHAIN = 50  # fewer, and R-hat itself cannot be trusted
 SAME_MODE = 0.95  # correlation of two chains' mean activations, for every factor that one of them finds
 FOUND = 0.5  # a factor is found where its activations' squared mean is this share of their mean square, or more
+NAMED = 3  # subjects that a verdict names one by one
 PASS_BYTES = 256e6  # of draws that are looked at in one pass over the store
 TAILS = (0.05, 0.95)
 MEASURES = ("r_hat", "ess_bulk", "ess_tail", "mcse", "sd")
@@ -98,7 +99,7 @@ def _quantities(mc: MCMCPosterior) -> Iterator[tuple[str, xarray.DataArray]]:
             yield name, measure(posterior[name])
     for name, array in summaries(mc).items():
         yield name, measure(array)
-    yield "log_joint", measure(mc.draws["sample_stats"]["lp"])
+    yield "log_joint", measure(mc.draws["sample_stats"].to_dataset()["lp"])
 
 
 def summaries(mc: MCMCPosterior) -> dict[str, xarray.DataArray]:
@@ -158,7 +159,7 @@ def _measures(x: Array) -> Array:
 
 def _array_stats() -> Any:
     try:
-        from arviz_stats.base import array_stats
+        from arviz_stats.base.array import array_stats
     except ImportError as problem:
         raise ImportError(
             f"diagnostics need arviz-stats, which cannot be imported ({problem}); "
@@ -229,7 +230,7 @@ def find_modes(mc: MCMCPosterior) -> tuple[Mode, ...]:
         for b in range(a):
             if same_mode(mean[a], mean[b], found[a], found[b]):
                 group[group == group[a]] = group[b]
-    log_joint = mc.draws["sample_stats"]["lp"].values.mean(axis=1)
+    log_joint = mc.draws["sample_stats"].to_dataset()["lp"].values.mean(axis=1)
     members = [np.flatnonzero(group == g) for g in np.unique(group)]
     members.sort(key=lambda chains: (-len(chains), -log_joint[chains].mean()))
     return tuple(
@@ -267,8 +268,10 @@ def _judge(mc: MCMCPosterior, table: pandas.DataFrame, modes: tuple[Mode, ...]) 
         said.append(f"R-hat needs two chains of four draws or more; got {mc.n_chains} of {n_draws}")
         remedies.append("run more chains (n_chains=4) and draws")
     apart = table[table["r_hat"] > R_HAT_LIMIT].sort_values("r_hat", ascending=False)
-    for subject, line in apart.iterrows():
+    for subject, line in apart.head(NAMED).iterrows():
         said.append(f"{subject}: R-hat {line['r_hat']:.2f} ({line['worst'].replace('_', ' ')})")
+    if len(apart) > NAMED:
+        said.append(f"R-hat above {R_HAT_LIMIT} for {len(apart) - NAMED} more (see table)")
     if len(modes) > 1:
         others = ", ".join(f"{_listed(mode.chains)} (log joint {mode.log_joint:.1f})" for mode in modes[1:])
         first = modes[0]

@@ -175,7 +175,7 @@ class MCMCPosterior(_Posterior):
 
     def unlabelled_draws(self) -> xarray.DataTree:
         """The draws as the sampler made them, before relabelling, to the bit; read when looked at."""
-        from .storage.lazy import relabelled_tree
+        from .storage import relabelled_tree
 
         back = np.argsort(self.permutations, axis=-1)
         return relabelled_tree(self.draws, back, np.take_along_axis(self.signs, back, axis=-1))
@@ -188,7 +188,7 @@ class MCMCPosterior(_Posterior):
 
     def keep_chains(self, chains: Sequence[int]) -> MCMCPosterior:
         """The posterior of some of the chains, e.g. of one mode; the others' draws are left out."""
-        from .storage.moments import reduced
+        from .storage import reduced
 
         chosen = [int(chain) for chain in chains]
         if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(range(self.n_chains)):
@@ -207,7 +207,7 @@ class MCMCPosterior(_Posterior):
 
     def combine(self, weights: ArrayLike) -> MCMCPosterior:
         """The mixture of the chains with these weights, (chain,); `draws` stays as it is, all moments change."""
-        from .storage.moments import reduced
+        from .storage import reduced
 
         shares = _shares(weights, self.n_chains)
         return replace(self, weights=shares, **reduced(self, shares))

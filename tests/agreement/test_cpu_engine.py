@@ -32,7 +32,7 @@ def one_blas_thread():
 # ---- threads ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shape", ["several tiles", "plain"])
+@pytest.mark.parametrize("shape", ["several tiles", "several tiles, complete"])
 def test_any_number_of_threads_gives_the_same_bits(shape: str) -> None:
     case = make_case(shape, "feature")
     K, N = case.F.shape

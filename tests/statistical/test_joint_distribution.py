@@ -108,6 +108,18 @@ class OftenExchange(MOVES["exchange"]):
 
 
 @pytest.mark.statistical
+@pytest.mark.parametrize("order", [("scale", "exchange", "shear"), ("shear", "scale", "exchange")])
+def test_moves_pass_together_in_any_order(order):
+    chosen = {"scale": MOVES["scale"], "exchange": OftenExchange, "shear": BoldShear}
+
+    def build(data, prior):
+        return Gibbs(data, prior, build_kernels(data, prior, "cpu", n_threads=1), [chosen[name]() for name in order])
+
+    scores = joint_scores(prior_of([0.3, 0.7]), build, missing=True, replicates=500)
+    assert np.abs(scores).max() < LIMIT
+
+
+@pytest.mark.statistical
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize(
     ("right", "wrong"),

@@ -1,6 +1,6 @@
 """Moves that leave the posterior invariant and go where single-coordinate updates creep (docs/math.md, 2.9 to 2.11).
 
-A move is made every so many sweeps, after the column step. It sees the whole state at scale one and returns another;
+A move is made every so many sweeps, after the column step. It sees the whole state and returns another;
 what it needs of the data it asks of the `Gibbs` it is given.
 """
 
@@ -126,21 +126,21 @@ class ShearMove:
         squared = c - state.alpha[q]  # tau_i A_qq
         offset = np.broadcast_to(gibbs.logit(state)[:, q], r.shape) + 0.5 * np.log(state.alpha[q] / c)
         evidence = softplus(offset + 0.5 * r**2 / c)
-        F = state.F.copy()
+        F, L = state.F.copy(), state.loadings
         for k in rng.permutation(K):
             rows = np.flatnonzero(state.rows.Z[:, k]) if k != q else np.zeros(0, dtype=np.intp)
             if not rows.size:
                 continue
-            l = state.rows.L[rows, k]
-            for e in rng.standard_normal(len(self.scales)) * self.scales:
-                step = e * l * squared[rows]
-                moved = r[rows] - step
-                new = softplus(offset[rows] + 0.5 * moved**2 / c[rows])
-                fit = np.sum(e * l * (r[rows] - 0.5 * step)) + np.sum(new - evidence[rows])
-                activations = -0.5 * (2 * e * (F[k] @ F[q]) + e**2 * (F[q] @ F[q]))
-                if self.accept(float(fit + activations), rng):
-                    F[k] += e * F[q]
-                    r[rows], evidence[rows] = moved, new
+            e = rng.standard_normal() * rng.choice(self.scales)
+            l = L[rows, k]
+            step = e * l * squared[rows]
+            moved = r[rows] - step
+            new = softplus(offset[rows] + 0.5 * moved**2 / c[rows])
+            fit = e * (l @ (r[rows] - 0.5 * step)) + np.sum(new - evidence[rows])
+            activations = -e * (F[k] @ F[q]) - 0.5 * e**2 * (F[q] @ F[q])
+            if self.accept(float(fit + activations), rng):
+                F[k] += e * F[q]
+                r[rows], evidence[rows] = moved, new
         Z = rng.random(len(r)) < expit(offset + 0.5 * r**2 / c)
         l = np.where(Z, r / c + rng.standard_normal(len(r)) / np.sqrt(c), 0.0)
         return gibbs.with_columns(state, [q], Z[:, None], l[:, None])._replace(F=F)

@@ -56,8 +56,8 @@ class Display:
 
     def __init__(self, chains: Sequence[Chain], progress: bool | Callback | None) -> None:
         self.chains = chains
-        self.begun: dict[int, tuple[float, int]] = {}
         self.logged = time.monotonic()
+        self.begun = {chain.number: (self.logged, chain.sweep) for chain in chains}
         self.view = _view(progress)
 
     def __enter__(self) -> Display:
@@ -80,12 +80,12 @@ class Display:
                 logger.info("%s", report)
 
     def report(self, chain: Chain) -> ChainProgress:
-        """The rate is that since this call first saw the chain move, so sweeps of an earlier call do not count."""
+        """The rate is that since the chain began to move, and sweeps of an earlier call do not count."""
         now, sweep, total = time.monotonic(), chain.sweep, chain.plan.n_sweeps
-        last_seen, at = self.begun.setdefault(chain.number, (now, sweep))
+        begun, at = self.begun[chain.number]
         if sweep == at:  # still waiting for its turn
             self.begun[chain.number] = (now, sweep)
-        rate = (sweep - at) / (now - last_seen) if sweep > at and now > last_seen else float("nan")
+        rate = (sweep - at) / (now - begun) if sweep > at and now > begun else float("nan")
         return ChainProgress(
             chain.number, sweep, total, chain.kept, rate, (total - sweep) / rate, chain.active, chain.log_joint
         )

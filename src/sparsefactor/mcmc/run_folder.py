@@ -25,6 +25,7 @@ from ..data import Data
 from ..model import Beta, Prior
 from ..start import Start
 from ..storage.draws import Layout, ZarrDraws
+from ..storage.result import NAME
 from .checkpoint import Checkpoint, read_latest, sync_folder, write_atomically
 
 FORMAT = "sparsefactor run"
@@ -44,7 +45,7 @@ class RunFolder:
 
     @property
     def result(self) -> Path:
-        return self.path / "result.sf"
+        return self.path / NAME
 
     def latest(self, chain: int) -> Checkpoint:
         return read_latest(self.checkpoints, self.token, chain)

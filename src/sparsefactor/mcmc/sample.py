@@ -18,7 +18,7 @@ from ..model import Prior
 from ..posterior import Labels, MCMCPosterior
 from ..start import INITS, Start, starts
 from ..storage.draws import PRECISIONS, Layout, MemoryDraws, Sink, ZarrDraws
-from ..storage.files import load_run, save_result
+from ..storage.result import load_run, save_result
 from ..vi.fit import ConvergenceWarning, fit_vi
 from . import run_folder
 from .chain import Chain, Plan
@@ -165,7 +165,10 @@ def _sample_to(path: Path, gibbs: Gibbs, layout: Layout, labels: Labels, options
     run = run_folder.reopen(path, options.n_draws, settings)
     with run_folder.sole_writer(path):
         if run.result.exists() and run_folder.n_draws_of(run) == options.n_draws:
-            return load_run(path)
+            try:
+                return load_run(path)
+            except ValueError as problem:
+                logger.warning("the result of a run is made again from its draws: %s", problem)
         run_folder.extend(run, options.n_draws, settings)
         sink = ZarrDraws(layout, path, options.n_chains, options.n_draws)
         chains = [Chain(number, gibbs, options.plan, sink) for number in range(options.n_chains)]
@@ -175,7 +178,7 @@ def _sample_to(path: Path, gibbs: Gibbs, layout: Layout, labels: Labels, options
                 logger.info("chain %d: goes on at sweep %d of %d", chain.number, chain.sweep, chain.plan.n_sweeps)
         run_chains(chains, options.n_jobs, Display(chains, options.progress), run, options.checkpoint_seconds)
         result = posterior(gibbs.prior, labels, sink, chains)
-        save_result(result, run.result)
+        save_result(result, path)
     return result
 
 

@@ -171,27 +171,29 @@ class Gibbs:
     def conditional(self, state: GibbsState, factors: list[int]) -> tuple[Array, Array]:
         """The Gaussian of the loadings on one or two factors given all others: linear term and precision (2.4).
 
-        Returns (G, f) and (G, f, f), where f = len(factors); state.scale must be one.
+        Returns (G, f) and (G, f, f), where f = len(factors).
         """
         data, weighted = self.data, state.F[factors] * self.weight(state.tau)
-        rest = state.rows.L.copy()
+        rest = state.loadings
         rest[:, factors] = 0.0
+        tau = state.rows.tau[:, None]
         if data.observed is None:
-            A = np.broadcast_to(weighted @ state.F.T, (data.n_features, len(factors), len(state.F)))
+            gram = weighted @ state.F.T
+            linear = tau * (data.Y @ weighted.T - rest @ gram.T)
+            Q = tau[:, :, None] * gram[:, factors]
         else:
             share = weighted.T[:, :, None] * state.F.T[:, None, :]
             A = (data.observed @ share.reshape(len(share), -1)).reshape(data.n_features, len(factors), -1)
-        tau = state.rows.tau[:, None]
-        linear = tau * (data.Y @ weighted.T - np.einsum("ifk,ik->if", A, rest))
-        Q = tau[:, :, None] * A[:, :, factors]
+            linear = tau * (data.Y @ weighted.T - np.einsum("ifk,ik->if", A, rest))
+            Q = tau[:, :, None] * A[:, :, factors]
         Q[:, np.arange(len(factors)), np.arange(len(factors))] += state.alpha[factors]
         return linear, Q
 
     def with_columns(self, state: GibbsState, factors: list[int], Z: NDArray[Any], L: Array) -> GibbsState:
-        """The state with other inclusions and loadings (G, f) on some factors."""
-        rows = state.rows._replace(Z=state.rows.Z.copy(), L=state.rows.L.copy())
+        """The state at scale one with other inclusions and loadings (G, f) on some factors."""
+        rows = state.rows._replace(Z=state.rows.Z.copy(), L=state.loadings)
         rows.Z[:, factors], rows.L[:, factors] = Z, L
-        return state._replace(rows=rows)
+        return state._replace(rows=rows, scale=np.ones_like(state.scale))
 
     # ---- the log joint density of the draw (1.7), from the sums alone ---------------------------------------------
 

@@ -2,5 +2,7 @@
 
 from .files import load as load
 from .files import save as save
+from .lazy import relabelled_tree as relabelled_tree
+from .moments import reduced as reduced
 
-__all__ = ["load", "save"]
+__all__ = ["load", "reduced", "relabelled_tree", "save"]

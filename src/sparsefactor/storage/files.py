@@ -8,7 +8,7 @@ import os
 import secrets
 import zipfile
 import zlib
-from dataclasses import fields, replace
+from dataclasses import fields
 from os import PathLike
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -53,17 +53,13 @@ def save(posterior: _Posterior, path: str | PathLike[str]) -> None:
             f"a posterior is saved to a file; {str(target)!r} is a folder; pass the name of a file (what was sampled "
             "with a path is already saved there)"
         )
-    _save(posterior, target, with_draws=True)
+    write_file(posterior, target)
 
 
-def save_result(posterior: MCMCPosterior, path: Path) -> None:
-    """Write all of a run's posterior but its draws, which lie beside it."""
-    _save(posterior, path, with_draws=False)
-
-
-def _save(posterior: VIPosterior | MCMCPosterior, target: Path, *, with_draws: bool) -> None:
+def write_file(posterior: VIPosterior | MCMCPosterior, target: Path) -> None:
+    """Write a posterior to one file, whole or not at all."""
     name = "VIPosterior" if isinstance(posterior, VIPosterior) else "MCMCPosterior"
-    meta, arrays = _encode(posterior, with_draws)
+    meta, arrays = _encode(posterior)
     head = {"format": FORMAT, "version": VERSION, "class": name, "members": list(arrays)}
     text = json.dumps({**head, **meta}, default=_as_json)
     # In the same directory, so that the last step is a rename within one file system.
@@ -83,30 +79,14 @@ def _save(posterior: VIPosterior | MCMCPosterior, target: Path, *, with_draws: b
 def load(path: str | PathLike[str]) -> VIPosterior | MCMCPosterior:
     """Read back what `save` wrote, or open the folder of a finished run; refuse anything else."""
     if Path(path).is_dir():
+        from .result import load_run  # it reads through this file
+
         return load_run(Path(path))
-    return _load(path)
+    return read_file(path)
 
 
-def load_run(folder: Path) -> MCMCPosterior:
-    """The posterior of a finished run; its draws stay on disk and are read when looked at."""
-    from .draws import Layout, open_tree
-    from .lazy import relabelled_tree
-
-    if not (folder / "run.json").is_file():
-        raise ValueError(f"{str(folder)!r} is not a run of sparsefactor; pass a path that sample() wrote")
-    if not (folder / "result.sf").is_file():
-        raise ValueError(
-            f"a run must be done before it is loaded; {str(folder)!r} is not; go on with it: sample(..., resume=path)"
-        )
-    result = _load(folder / "result.sf")
-    assert isinstance(result, MCMCPosterior)
-    raw = open_tree(Layout(result.prior, result.labels), folder)
-    draws = relabelled_tree(raw, result.permutations, result.signs)
-    draws["posterior"].attrs.update(result.draws.attrs)
-    return replace(result, draws=draws)
-
-
-def _load(path: str | PathLike[str]) -> VIPosterior | MCMCPosterior:
+def read_file(path: str | PathLike[str]) -> VIPosterior | MCMCPosterior:
+    """The posterior in one file."""
     try:
         with zipfile.ZipFile(path) as archive:
             meta = _read_meta(archive, path)
@@ -190,7 +170,7 @@ def _sync_directory(directory: Path) -> None:
 # ---- posteriors ---------------------------------------------------------------------------------------------------
 
 
-def _encode(posterior: VIPosterior | MCMCPosterior, with_draws: bool = True) -> tuple[dict[str, Any], Arrays]:
+def _encode(posterior: VIPosterior | MCMCPosterior) -> tuple[dict[str, Any], Arrays]:
     """Split a posterior into what JSON holds and what .npy members hold."""
     arrays = {
         f"fields/{field.name}": np.asarray(getattr(posterior, field.name))
@@ -214,12 +194,7 @@ def _encode(posterior: VIPosterior | MCMCPosterior, with_draws: bool = True) -> 
         arrays |= {f"elbo_history/{name}": np.asarray(v) for name, v in posterior.elbo_history.items()}
         arrays |= {f"parameters/{name}": np.asarray(v) for name, v in posterior.parameters.items()}
     else:
-        tree = posterior.draws
-        if not with_draws:
-            import xarray as xr
-
-            tree = xr.DataTree(xr.Dataset(attrs=tree["posterior"].attrs))
-        meta["draws"], tree_arrays = _encode_tree(tree)
+        meta["draws"], tree_arrays = _encode_tree(posterior.draws)
         arrays |= tree_arrays
     return meta, {name: _plain(name, values) for name, values in arrays.items()}
 

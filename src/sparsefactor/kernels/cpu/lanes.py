@@ -15,7 +15,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-LANES = 32  # rows updated together: four vector registers of eight doubles hide each other's latency
+LANES = 64  # rows updated together: eight vectors of eight doubles, enough to hide each other's latency
 # Division by zero gives inf as in NumPy; sums may be taken in any order, but infinities and NaN keep their meaning.
 OPTIONS: dict[str, Any] = {
     "nogil": True,

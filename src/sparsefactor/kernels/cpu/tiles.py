@@ -19,7 +19,7 @@ from ...model import Prior
 from ..contract import Array
 from .lanes import LANES, OPTIONS
 
-ROWS_PER_TILE = 64  # the least that keeps a tile's products efficient
+ROWS_PER_TILE = 128  # the least that keeps a tile's products efficient
 MOST_TILES = 32
 PACKED_STEP = 32  # LLVM handles four vectors of eight doubles at a time
 FEWEST_TILES = 4

@@ -1,0 +1,283 @@
+"""Diagnostics: the numbers are ArviZ's, modes are told apart, and the verdict can go both ways."""
+
+from __future__ import annotations
+
+import arviz_stats as az
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+import sparsefactor as sf
+from sparsefactor.diagnostics import find_modes, measure, summaries
+from sparsefactor.posterior import Labels, MCMCPosterior
+from sparsefactor.storage.moments import reduced
+
+G, N, K, C, T = 9, 30, 2, 4, 200
+PRIOR = sf.Prior(n_factors=K, inclusion=0.5)
+
+
+def made(change=lambda variables: None, n_chains: int = C, n_draws: int = T) -> MCMCPosterior:
+    """A posterior of independent draws around two factors; `change` spoils its variables in place."""
+    rng = np.random.default_rng(3)
+    L, F = rng.normal(size=(G, K)), rng.normal(size=(N, K))
+    L[:3, 0] = 0.0  # loadings that are never active
+    lead = (n_chains, n_draws)
+    L = np.where(L != 0, L + 0.1 * rng.normal(size=(*lead, G, K)), 0.0)
+    variables = {
+        "loadings": L,
+        "inclusion": L != 0,
+        "activations": F + 0.1 * rng.normal(size=(*lead, N, K)),
+        "noise_precision": rng.gamma(5, size=(*lead, G)),
+        "loading_precision": rng.gamma(5, size=(*lead, K)),
+        "lp": rng.normal(size=lead),
+    }
+    change(variables)
+    dims = {
+        "loadings": ("feature", "factor"),
+        "inclusion": ("feature", "factor"),
+        "activations": ("observation", "factor"),
+        "noise_precision": ("feature",),
+        "loading_precision": ("factor",),
+    }
+    posterior = xr.Dataset({name: (("chain", "draw", *own), variables[name]) for name, own in dims.items()})
+    stats = xr.Dataset({"lp": (("chain", "draw"), variables["lp"])})
+    empty = MCMCPosterior(
+        prior=PRIOR,
+        labels=Labels(feature_names=np.arange(G), sample_names=np.arange(N), offset=np.zeros(G)),
+        **{f"{name}_{what}": np.zeros(0) for name in ("loadings", "activations") for what in ("mean", "sd")},
+        inclusion_prob=np.zeros(0),
+        noise_precision_mean=np.zeros(0),
+        loading_precision_mean=np.zeros(0),
+        inclusion_rate_mean=np.zeros(0),
+        signal_mean=np.zeros(0),
+        draws=xr.DataTree.from_dict({"posterior": posterior, "sample_stats": stats}),
+        permutations=np.tile(np.arange(K), (*lead, 1)),
+        signs=np.ones((*lead, K), dtype=np.int8),
+    )
+    return empty
+
+
+@pytest.fixture(scope="module")
+def good() -> MCMCPosterior:
+    return made()
+
+
+def test_good_chains_pass(good):
+    d = good.diagnostics()
+    assert d.ok
+    assert "The draws can be used" in d.verdict
+    assert str(d) == d.verdict
+    assert [mode.chains for mode in d.modes] == [(0, 1, 2, 3)]
+    assert list(d.table.index) == ["factor 0", "factor 1", "noise precision", "signal norm", "log joint"]
+    assert d.table["r_hat"].between(0.99, 1.05).all()
+    assert d.table["ess_bulk"].gt(200).all()
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # ArviZ on constant parameters
+def test_numbers_are_those_of_arviz(good):
+    d = good.diagnostics()
+    posterior = good.draws["posterior"].to_dataset()
+    names = ["loadings", "activations", "noise_precision", "loading_precision"]
+    wanted = {
+        "r_hat": az.rhat(posterior[names]),
+        "ess_bulk": az.ess(posterior[names], method="bulk"),
+        "ess_tail": az.ess(posterior[names], method="tail", prob=(0.05, 0.95)),
+        "mcse": az.mcse(posterior[names], method="mean"),
+    }
+    varies = (posterior["loadings"].std(("chain", "draw")) > 0).values
+    for measured, theirs in wanted.items():
+        for name in names:
+            ours = d.parameters[name].sel(measure=measured).values
+            keep = varies if name == "loadings" else np.ones(ours.shape, dtype=bool)
+            np.testing.assert_allclose(ours[keep], theirs[name].values[keep], rtol=1e-12)
+    worst = d.quantities.loc[("factor 1", "activations")]
+    assert worst["r_hat"] == d.parameters["activations"].sel(measure="r_hat").values[:, 1].max()
+    assert worst["n_parameters"] == N
+
+
+def test_constant_parameters_take_no_part(good):
+    d = good.diagnostics()
+    assert np.isnan(d.parameters["loadings"].sel(measure="r_hat").values[:3, 0]).all()
+    assert d.quantities.loc[("factor 0", "loadings"), "n_parameters"] == G - 3
+    assert d.quantities.loc[("factor 0", "n_active"), "n_parameters"] == 0
+    assert np.isnan(d.quantities.loc[("factor 0", "n_active"), "r_hat"])
+    assert d.table[["r_hat", "ess_bulk", "ess_tail"]].notna().all(axis=None)
+
+
+def test_a_factor_that_is_dead_everywhere_gives_a_verdict():
+    def kill(variables):
+        variables["loadings"][..., 1] = 0.0
+        variables["inclusion"][..., 1] = False
+        rng = np.random.default_rng(0)
+        variables["activations"][..., 1] = rng.normal(size=variables["activations"].shape[:-1])
+
+    d = made(kill).diagnostics()
+    assert d.ok, d.verdict  # its activations are draws of the prior, in which no two chains need agree
+    assert len(d.modes) == 1
+
+
+def test_a_chain_in_another_mode_is_named():
+    def move(variables):
+        rng = np.random.default_rng(9)
+        variables["activations"][2, ..., 1] += 3 * rng.normal(size=N)
+        variables["lp"][2] -= 40
+
+    mc = made(move)
+    d = mc.diagnostics()
+    assert not d.ok
+    assert [(mode.name, mode.chains) for mode in d.modes] == [("A", (0, 1, 3)), ("B", (2,))]
+    assert d.modes[1].log_joint == pytest.approx(mc.draws["sample_stats"]["lp"].values[2].mean())
+    assert "factor 1: R-hat" in d.verdict
+    assert "factor 0: R-hat" not in d.verdict
+    assert "chain 2 (log joint -39.9)" in d.verdict
+    assert "keep_chains([0, 1, 3])" in d.verdict
+    assert "run longer" in d.verdict
+    assert mc.keep_chains([0, 1, 3]).diagnostics().ok
+
+
+def test_chains_that_differ_by_labels_and_signs_only_share_a_mode():
+    def turn(variables):
+        variables["activations"][1] = -variables["activations"][1][..., ::-1]
+
+    assert len(find_modes(made(turn))) == 1
+
+
+def test_a_factor_that_one_chain_misses_is_a_mode_of_its_own():
+    def miss(variables):
+        variables["activations"][3, ..., 0] = np.random.default_rng(0).normal(size=(T, N))
+
+    assert [mode.chains for mode in find_modes(made(miss))] == [(0, 1, 2), (3,)]
+
+
+def test_creeping_chains_are_told_to_run_longer():
+    def creep(variables):
+        walk = np.cumsum(np.random.default_rng(1).normal(size=(C, T)), axis=1)
+        variables["loading_precision"][..., 0] = np.exp(walk / 20)
+
+    d = made(creep).diagnostics()
+    assert not d.ok
+    assert "too few effective draws" in d.verdict
+    assert "for factor 0, where 200 are wanted" in d.verdict
+    assert d.table.loc["factor 0", "worst"] == "loading_precision"
+    assert "run longer" in d.verdict
+
+
+def test_chains_stuck_at_different_values_are_not_overlooked():
+    def stick(variables):
+        variables["noise_precision"][..., 0] = np.arange(C)[:, None]
+
+    d = made(stick).diagnostics()
+    assert d.table.loc["noise precision", "r_hat"] > 100
+    assert "noise precision: R-hat" in d.verdict
+
+
+def test_one_chain_is_not_enough():
+    d = made(n_chains=1).diagnostics()
+    assert not d.ok
+    assert "R-hat needs two chains" in d.verdict
+    assert "n_chains=4" in d.verdict
+    assert d.table["ess_bulk"].notna().all()
+    assert not made(n_draws=3).diagnostics().ok
+
+
+def test_summaries_are_what_their_names_say(good):
+    posterior, found = good.draws["posterior"], summaries(good)
+    L, F = posterior["loadings"].values, posterior["activations"].values
+    np.testing.assert_allclose(found["loadings_norm"], (L**2).sum(2))
+    np.testing.assert_allclose(found["activations_norm"], (F**2).sum(2))
+    np.testing.assert_array_equal(found["n_active"], (L != 0).sum(2))
+    np.testing.assert_allclose(found["signal_norm"], ((F @ np.swapaxes(L, 2, 3)) ** 2).sum((2, 3)))
+
+
+def test_passes_over_parts_change_nothing(good, monkeypatch):
+    before = good.diagnostics()
+    monkeypatch.setattr("sparsefactor.diagnostics.PASS_BYTES", C * T * K * 8 * 2)
+    monkeypatch.setattr("sparsefactor.storage.lazy.BLOCK_BYTES", 1000)
+    after = good.diagnostics()
+    xr.testing.assert_allclose(after.parameters, before.parameters, rtol=1e-9)
+    assert after.verdict == before.verdict
+
+
+def test_measure_keeps_names():
+    array = xr.DataArray(
+        np.random.default_rng(0).normal(size=(50, 2, 3)),
+        dims=("draw", "chain", "factor"),
+        coords={"factor": ["a", "b", "c"]},
+    )
+    assert list(measure(array)["factor"].values) == ["a", "b", "c"]
+
+
+# ---- combining chains ---------------------------------------------------------------------------------------------
+
+
+def test_keeping_chains_gives_their_moments(good):
+    kept = good.keep_chains([2, 0])
+    L = good.draws["posterior"]["loadings"].values[[2, 0]]
+    F = good.draws["posterior"]["activations"].values[[2, 0]]
+    np.testing.assert_allclose(kept.loadings_mean, L.mean((0, 1)), rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(kept.activations_sd, F.std((0, 1)), rtol=1e-10)
+    np.testing.assert_allclose(kept.signal_mean, np.einsum("cdnk,cdgk->ng", F, L) / (2 * T))
+    assert kept.n_chains == 2
+    assert kept.draws["posterior"].sizes["chain"] == kept.draws["sample_stats"].sizes["chain"] == 2
+    np.testing.assert_array_equal(kept.draws["posterior"]["loadings"].values, L)
+
+
+def test_combining_by_weight(good):
+    weights = np.array([1.0, 0.0, 2.0, 1.0])
+    mixed = good.combine(weights)
+    F = good.draws["posterior"]["activations"].values
+    share = np.repeat(weights / (4 * T), T).reshape(C, T)
+    mean = np.einsum("cd,cdnk->nk", share, F)
+    np.testing.assert_allclose(mixed.activations_mean, mean, rtol=1e-12)
+    np.testing.assert_allclose(mixed.activations_sd**2, np.einsum("cd,cdnk->nk", share, (F - mean) ** 2), rtol=1e-9)
+    np.testing.assert_array_equal(mixed.weights, weights / 4)
+    dropped = good.combine([1, 0, 1, 1])
+    np.testing.assert_allclose(dropped.signal_mean, good.keep_chains([0, 2, 3]).signal_mean, rtol=1e-12)
+    assert not np.allclose(dropped.signal_mean, good.combine([1, 1, 1, 1]).signal_mean, rtol=1e-6)
+    again = mixed.keep_chains([0, 2])
+    np.testing.assert_allclose(again.weights, [1 / 3, 2 / 3])
+    np.testing.assert_allclose(again.activations_mean, good.keep_chains([0, 2]).combine([1, 2]).activations_mean)
+
+
+def test_bad_choices_are_refused(good):
+    for chains in ([], [4], [-1], [0, 0]):
+        with pytest.raises(ValueError, match="chains must be different numbers from 0 to 3"):
+            good.keep_chains(chains)
+    for weights in ([1, 1], [0, 0, 0, 0], [1, 1, 1, -1], [1, 1, 1, np.nan]):
+        with pytest.raises(ValueError, match="weights must be 4 numbers"):
+            good.combine(weights)
+
+
+# ---- a real run ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> MCMCPosterior:
+    sim = sf.simulate(n_features=30, n_samples=25, inclusion=[0.5, 0.5], snr=10, seed=1)
+    path = tmp_path_factory.mktemp("run") / "run.zarr"
+    return sf.sample(sim.X, PRIOR, n_chains=2, n_warmup=200, n_draws=300, path=path)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # ArviZ on constant parameters
+def test_arviz_works_on_the_draws_unchanged(run):
+    for draws in (run.draws, run.unlabelled_draws()):
+        frame = az.summary(draws, var_names=["loading_precision", "activations"])
+        assert isinstance(frame, pd.DataFrame)
+        assert len(frame) == K + 25 * K
+        assert az.rhat(draws)["loading_precision"].shape == (K,)
+        assert az.ess(draws)["activations"].shape == (25, K)
+    np.testing.assert_allclose(
+        az.rhat(run.draws)["activations"].max(), run.diagnostics().quantities.xs("activations", level=1)["r_hat"].max()
+    )
+
+
+def test_a_stored_run_is_diagnosed(run):
+    d = run.diagnostics()
+    assert len(d.modes) == 1
+    assert d.table.loc["log joint", "r_hat"] < 1.05
+    reweighted = run.combine(np.ones(2))
+    for name, value in reduced(run, np.full(2, 0.5)).items():
+        np.testing.assert_array_equal(getattr(reweighted, name), value)
+    np.testing.assert_allclose(reweighted.loadings_mean, run.loadings_mean, rtol=1e-12)
+    np.testing.assert_allclose(reweighted.signal_mean, run.signal_mean, rtol=1e-5, atol=1e-7)  # draws are rounded
