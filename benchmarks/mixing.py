@@ -69,7 +69,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     results: dict[str, Any] = {}
-    print(f"{'snr':>4s} {'moves':>6s} {'ms/sweep':>9s}   ESS of |f|^2, |l|^2, active, cosines, signal   the same per second")
+    print(
+        f"{'snr':>4s} {'moves':>6s} {'ms/sweep':>9s}   ESS of |f|^2, |l|^2, active, cosines, signal   the same per second"
+    )
     for snr in options.snr:
         for name, moves in SETS.items():
             found = chain(sf.simulate_paper(snr=snr, seed=0), moves, options.sweeps)

@@ -116,7 +116,10 @@ def table(seconds: float) -> list[dict[str, Any]]:
         floor = min(floor, products_ms(G, N, K, seconds / 2))
         name = f"{method} {G} x {N}, K {K}, " + ("complete" if not missing else f"{missing:.0%} missing")
         best = min(one, every)
-        print(f"{name:40s} {theirs:7.1f} {target:7.2f} {one:8.3f} {every:8.3f} {floor:8.3f} {best / floor:6.1f}", flush=True)
+        print(
+            f"{name:40s} {theirs:7.1f} {target:7.2f} {one:8.3f} {every:8.3f} {floor:8.3f} {best / floor:6.1f}",
+            flush=True,
+        )
         lines.append(
             {"job": name, "r_package_ms": theirs, "target_ms": target, "one_core_ms": one, "all_cores_ms": every,
              "blas_ms": floor, "reached": every <= target}
@@ -163,8 +166,12 @@ def memory() -> list[dict[str, Any]]:
         run = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
         peak = int(run.stdout) / 1024
         data, state = G * N * 8 / 2**20, 3 * G * K * 8 / 2**20
-        print(f"{G} x {N}, K {K}, {missing:.0%} missing: peak {peak:.0f} MB, data {data:.0f} MB, one state {state:.0f} MB")
-        lines.append({"features": G, "samples": N, "missing": missing, "peak_mb": peak, "data_mb": data, "state_mb": state})
+        print(
+            f"{G} x {N}, K {K}, {missing:.0%} missing: peak {peak:.0f} MB, data {data:.0f} MB, one state {state:.0f} MB"
+        )
+        lines.append(
+            {"features": G, "samples": N, "missing": missing, "peak_mb": peak, "data_mb": data, "state_mb": state}
+        )
     return lines
 
 
@@ -174,10 +181,19 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a fifth of the time")
     options = parser.parse_args()
     seconds = 0.4 if options.quick else 2.0
-    print(f"{platform.processor() or platform.machine()}, {available_cores()} cores, Python {platform.python_version()}")
-    results = {"cores": available_cores(), "sweeps": table(seconds), "scaling": scaling(seconds / 2), "memory": memory()}
+    print(
+        f"{platform.processor() or platform.machine()}, {available_cores()} cores, Python {platform.python_version()}"
+    )
+    results = {
+        "cores": available_cores(),
+        "sweeps": table(seconds),
+        "scaling": scaling(seconds / 2),
+        "memory": memory(),
+    }
     options.out.write_text(json.dumps(results, indent=1) + "\n")
-    print(f"written to {options.out}; this process's peak was {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
+    print(
+        f"written to {options.out}; this process's peak was {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB"
+    )
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import xarray as xr
 import sparsefactor as sf
 from sparsefactor.diagnostics import find_modes, measure, summaries
 from sparsefactor.posterior import Labels, MCMCPosterior
-from sparsefactor.storage.moments import reduced
+from sparsefactor.storage.moments import chain_moments, reduced
 
 G, N, K, C, T = 9, 30, 2, 4, 200
 PRIOR = sf.Prior(n_factors=K, inclusion=0.5)
@@ -197,6 +197,17 @@ def test_passes_over_parts_change_nothing(good, monkeypatch):
     after = good.diagnostics()
     xr.testing.assert_allclose(after.parameters, before.parameters, rtol=1e-9)
     assert after.verdict == before.verdict
+
+
+def test_moments_over_blocks_are_those_of_the_whole(good, monkeypatch):
+    F = good.draws["posterior"]["activations"].values
+    monkeypatch.setattr("sparsefactor.storage.lazy.BLOCK_BYTES", 7 * N * K * 8)
+    shifted = good.draws.copy()
+    shifted["posterior"]["activations"] = shifted["posterior"]["activations"] + np.arange(T)[None, :, None, None] + 1e6
+    for draws, x in ((good.draws, F), (shifted, F + np.arange(T)[:, None, None] + 1e6)):
+        mean, variance = chain_moments(draws, ["activations"])["activations"]
+        np.testing.assert_allclose(mean, x.mean(1), rtol=1e-13)
+        np.testing.assert_allclose(variance, x.var(1), rtol=1e-8)
 
 
 def test_measure_keeps_names():

@@ -7,12 +7,12 @@ from itertools import product
 import numpy as np
 import pytest
 from scipy import stats
+from tests.helpers.problems import prior_for, random_gibbs_state, small_data
 
 from sparsefactor.kernels.contract import RowNoise
 from sparsefactor.kernels.reference import ReferenceKernels
 from sparsefactor.mcmc.state import Gibbs, GibbsState
 from sparsefactor.model import Beta, Prior, log_joint
-from tests.helpers.problems import prior_for, random_gibbs_state, small_data
 
 G, N, K = 2, 4, 3
 CASES = [(noise, missing) for noise in ("feature", "shared", "sample") for missing in (0.0, 0.35)]

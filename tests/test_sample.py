@@ -71,6 +71,12 @@ def test_chains_differ(easy):
     assert not np.array_equal(L[0], L[1])
 
 
+def test_chains_from_one_start_have_their_own_randomness(easy):
+    start = sf.Start("mine", easy.loadings, np.ascontiguousarray(easy.activations.T))
+    L = sf.sample(easy.X, PRIOR, **SHORT, init=start).unlabelled_draws()["posterior"]["loadings"].values
+    assert not np.array_equal(L[0], L[1])
+
+
 def test_missing_entries_have_no_influence(easy):
     X = easy.X.copy()
     X[np.random.default_rng(0).random(X.shape) < 0.2] = np.nan

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.helpers.elbo import Q, direct_elbo, monte_carlo_elbo, q_of
+from tests.helpers.problems import prior_for, random_vi_state, small_data
 
 from sparsefactor.kernels.reference import ReferenceKernels
 from sparsefactor.model import Beta
 from sparsefactor.vi.state import CAVI, TERMS, VIState
-from tests.helpers.elbo import Q, direct_elbo, monte_carlo_elbo, q_of
-from tests.helpers.problems import prior_for, random_vi_state, small_data
 
 SETTINGS = [
     pytest.param(noise, inclusion, joint, missing, id=f"{noise}-{type(inclusion).__name__}-{joint}-{missing}")

@@ -97,7 +97,7 @@ def assert_close(actual: np.ndarray, expected: np.ndarray, name: str, rtol: floa
 
 
 def assert_sums_close(actual: Sums, expected: Sums, rtol: float = RTOL) -> None:
-    for name in ("LY", "count", "l2"):
+    for name in ("LY", "active", "l2"):
         assert_close(getattr(actual, name), getattr(expected, name), name, rtol)
     # The two may split D_j = LL + LL_share[j] differently.
     if len(expected.LL_share):

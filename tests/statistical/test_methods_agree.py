@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.helpers.problems import prior_for, random_gibbs_state, random_vi_state
 
 import sparsefactor as sf
 from sparsefactor.data import Data, as_data
@@ -11,7 +12,6 @@ from sparsefactor.kernels.noise import stream_key
 from sparsefactor.kernels.reference import ReferenceKernels
 from sparsefactor.mcmc.state import Gibbs
 from sparsefactor.vi.state import CAVI
-from tests.helpers.problems import prior_for, random_gibbs_state, random_vi_state
 
 
 @pytest.mark.statistical

@@ -38,7 +38,7 @@ class Sums(NamedTuple):
     LY: Array  # (K, N) sum of w_i E[l_i] y_i'
     LL: Array  # (K, K) sum of w_i E[l_i l_i'] over the rows whose mask is kept as "all but these"
     LL_share: Array  # (N*, K, K) what to add to LL for each sample
-    count: Array  # (K,) sum of E[z_ik]
+    active: Array  # (K,) sum of E[z_ik]
     l2: Array  # (K,) sum of E[z_ik l_ik^2]
     terms: Array  # (3,) VI: ELBO terms likelihood, loadings, noise. Gibbs: see gibbs_row_pass
 

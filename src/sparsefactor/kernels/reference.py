@@ -42,7 +42,7 @@ class ReferenceKernels:
             LY=np.zeros((K, N)),
             LL=np.zeros((K, K)),
             LL_share=np.zeros((masked, K, K)),
-            count=np.zeros(K),
+            active=np.zeros(K),
             l2=np.zeros(K),
             terms=np.zeros(3),
         )
@@ -88,7 +88,7 @@ class ReferenceKernels:
             l_outer = np.outer(l_mean, l_mean)
             np.fill_diagonal(l_outer, l_square)
             self.add_row(sums, i, tau[i], l_mean, l_outer)
-            sums.count[...] += eta[i]
+            sums.active[...] += eta[i]
             sums.l2[...] += l_square
             sums.terms[0] -= 0.5 * tau[i] * self.expected_rss(i, A, b, mu[i], s2[i], eta[i])
             sums.terms[1] += loadings_term(mu[i], s2[i], eta[i], message, self.logit(i, message))
@@ -152,7 +152,7 @@ class ReferenceKernels:
             L[i] = 0.0
             L[i, active] = draw_normal(Q, tau[i] * b[active], noise.normal[i, active])
             self.add_row(sums, i, tau[i], L[i], np.outer(L[i], L[i]))
-            sums.count[...] += Z[i]
+            sums.active[...] += Z[i]
             sums.l2[...] += L[i] ** 2
             sums.terms[2] += logit @ Z[i]
         return GibbsRows(Z, L, tau), sums

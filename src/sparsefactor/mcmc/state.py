@@ -156,14 +156,14 @@ class Gibbs:
 
     def sample_alpha(self, sums: Sums, rng: np.random.Generator) -> Array:
         """alpha_k given the rest (2.7)."""
-        shape = self.prior.loading_shape + 0.5 * sums.count
+        shape = self.prior.loading_shape + 0.5 * sums.active
         return positive(rng.standard_gamma(shape) / (self.prior.loading_rate + 0.5 * sums.l2))
 
     def sample_pi(self, sums: Sums, rng: np.random.Generator) -> Array:
         """pi_k given the rest, where it is learnt (2.8)."""
         if not isinstance(self.prior.inclusion, Beta):
             return np.zeros(0)
-        pi = rng.beta(self.prior.inclusion.a + sums.count, self.prior.inclusion.b + self.data.n_features - sums.count)
+        pi = rng.beta(self.prior.inclusion.a + sums.active, self.prior.inclusion.b + self.data.n_features - sums.active)
         return np.clip(pi, 1e-300, 1.0 - 2.0**-53)  # a draw that rounds to 0 or 1 would have infinite odds
 
     # ---- what moves ask of the data -------------------------------------------------------------------------------
@@ -210,11 +210,11 @@ class Gibbs:
             total += np.sum(log_gamma_density(own, prior.noise_shape, prior.noise_rate))
         else:
             total += row_part - 0.5 * (weighted_ss - np.sum(self.explained(F, sums)))
-        total += np.sum(0.5 * sums.count * (np.log(alpha) - LOG_2PI) - 0.5 * alpha * l2)
+        total += np.sum(0.5 * sums.active * (np.log(alpha) - LOG_2PI) - 0.5 * alpha * l2)
         total += np.sum(log_gamma_density(alpha, prior.loading_shape, prior.loading_rate))
         if isinstance(prior.inclusion, Beta):
             a, b = prior.inclusion.a, prior.inclusion.b
-            total += np.sum(xlogy(sums.count, pi) + xlog1py(data.n_features - sums.count, -pi))
+            total += np.sum(xlogy(sums.active, pi) + xlog1py(data.n_features - sums.active, -pi))
             total += np.sum(xlogy(a - 1, pi) + xlog1py(b - 1, -pi) - betaln(a, b))
         else:
             total += log_odds + self.fixed_log_out

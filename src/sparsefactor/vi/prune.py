@@ -41,7 +41,7 @@ def without(trial: Trial, gone: list[int], backend: str, n_threads: int | None) 
 def pruned(trial: Trial, tolerance: Tolerance, backend: str, n_threads: int | None) -> Trial:
     """The trial after every removal that raises its ELBO: the empty factors at once, then the weakest one by one."""
     best = trial
-    count = best.state.sums.count
+    count = best.state.sums.active
     empty = [k for k in range(len(count)) if count[k] < EMPTY]
     if len(empty) == len(count):
         empty = empty[1:]  # a model keeps at least one factor

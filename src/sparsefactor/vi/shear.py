@@ -64,7 +64,7 @@ class ShearSearch:
         elbo = inclusion.sum(axis=0) - (0.5 / v) @ square
         # A longer f_k narrows q(l_k) in every row that uses it, and is less likely itself.
         longer = 1.0 + (2.0 * grid * (self.F[k] @ self.F[q]) + grid**2 * self.f2[q]) / self.f2[k]
-        return grid, elbo - 0.5 * (self.state.sums.count[k] + self.N) * np.log(longer)
+        return grid, elbo - 0.5 * (self.state.sums.active[k] + self.N) * np.log(longer)
 
     def apply(self, k: int, q: int, e: float, gain: float) -> None:
         """Take the shear e of q onto k into account."""

@@ -55,7 +55,7 @@ class CAVI:
             LY=empty,
             LL=empty,
             LL_share=empty,
-            count=np.full(K, float(len(L))),
+            active=np.full(K, float(len(L))),
             l2=np.sum(L**2, axis=0),
             terms=empty,
         )
@@ -218,7 +218,8 @@ class CAVI:
         """The factors in another order, so that factor order[p] comes under prior p, and one row pass."""
         rows, columns = state.rows, state.columns
         f_var = columns.f_var[:, order][:, :, order] if columns.f_var.ndim == 3 else columns.f_var[order]
-        moved = VIRows(*(np.ascontiguousarray(a[:, order]) for a in (rows.mu, rows.s2, rows.eta)), tau=rows.tau)
+        mu, s2, eta = (np.ascontiguousarray(a[:, order]) for a in (rows.mu, rows.s2, rows.eta))
+        moved = VIRows(mu, s2, eta, rows.tau)
         taken = columns._replace(
             f_mean=columns.f_mean[order],
             f_var=f_var,
@@ -265,7 +266,7 @@ class CAVI:
 
     def update_alpha(self, sums: Sums) -> tuple[Array, Array]:
         """q(alpha_k) (3.2)."""
-        return self.prior.loading_shape + 0.5 * sums.count, self.prior.loading_rate + 0.5 * sums.l2
+        return self.prior.loading_shape + 0.5 * sums.active, self.prior.loading_rate + 0.5 * sums.l2
 
     def alpha_term(self, columns: VIColumns) -> float:
         """-KL(q(alpha) || p(alpha)) (3.9)."""
@@ -278,7 +279,7 @@ class CAVI:
         """q(pi_k) (3.6b)."""
         if not isinstance(self.prior.inclusion, Beta):
             return np.zeros(0), np.zeros(0)
-        return self.prior.inclusion.a + sums.count, self.prior.inclusion.b + (self.data.n_features - sums.count)
+        return self.prior.inclusion.a + sums.active, self.prior.inclusion.b + (self.data.n_features - sums.active)
 
     def log_out(self, columns: VIColumns) -> float:
         """The sum over rows and factors of E[log(1 - pi)], the part of E[log p(z)] that z does not change."""
