@@ -64,13 +64,13 @@ def test_counts_and_sums_of_squares(values, bits) -> None:
     np.testing.assert_allclose(data.column_ss, np.sum(kept**2, axis=1))
     np.testing.assert_array_equal(data.row_count, np.sum(~holes, axis=0))
     np.testing.assert_array_equal(data.column_count, np.sum(~holes, axis=1))
-    assert data.unit_scale() == pytest.approx(np.sqrt(np.mean(values[~holes] ** 2)))
+    assert data.unit_scale == pytest.approx(np.sqrt(np.mean(values[~holes] ** 2)))
 
 
 def test_unit_scale_survives_large_entries_and_zeros() -> None:
-    assert as_data(X * 1e149).unit_scale() == pytest.approx(1e149 * np.sqrt(np.mean(X**2)))
+    assert as_data(X * 1e149).unit_scale == pytest.approx(1e149 * np.sqrt(np.mean(X**2)))
     empty = Data(Y=np.zeros((2, 2)), observed=None, offset=np.zeros(2), feature_names=X[0], sample_names=X[0])
-    assert empty.unit_scale() == 1.0
+    assert empty.unit_scale == 1.0
 
 
 def test_centring_takes_the_observed_mean() -> None:

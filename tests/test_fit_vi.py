@@ -126,6 +126,56 @@ def test_a_fit_that_stops_early_says_so(easy):
     assert vi.status is sf.Status.MAX_ITER
 
 
+def test_single_precision_agrees_with_double(easy):
+    double, single = (sf.fit_vi(easy.X, PRIOR, n_trials=2, dtype=d, tol=1e-3) for d in (np.float64, np.float32))
+    assert single.elbo == pytest.approx(double.elbo, rel=1e-4)
+    assert np.allclose(single.reconstruct(), double.reconstruct(), atol=1e-3)
+    assert not np.array_equal(single.reconstruct(), double.reconstruct())
+
+
+def test_joint_activations_never_lower_the_elbo(easy):
+    X = with_holes(easy.X, 0.2)
+    for data in (easy.X, X):
+        apart = sf.fit_vi(data, PRIOR, n_trials=2)
+        together = sf.fit_vi(data, PRIOR, n_trials=2, activations="joint")
+        assert together.elbo >= apart.elbo
+        assert together.elbo > apart.elbo + 1e-3  # and here they gain
+        assert together.converged
+
+
+def test_superfluous_factors_are_pruned():
+    sim = sf.simulate(n_features=120, n_samples=60, inclusion=[0.3, 0.3, 0.3], snr=10, seed=0)
+    prior = sf.Prior(n_factors=8, inclusion=sf.Beta(1, 1))
+    kept = sf.fit_vi(sim.X, prior, n_trials=4)
+    pruned = sf.fit_vi(sim.X, prior, n_trials=4, prune=True)
+    assert kept.n_factors == 8
+    assert pruned.n_factors == 3
+    assert pruned.elbo > kept.elbo
+    assert pruned.prior.n_factors == 3
+    assert sf.score(pruned, sim)["z_accuracy"] > 0.9
+
+
+def test_stability_tells_recurring_factors_from_accidents(easy):
+    vi = sf.fit_vi(easy.X, PRIOR, n_trials=5, race=False)
+    assert np.all(vi.stability == 1.0)
+    noise = np.random.default_rng(0).standard_normal(easy.X.shape)
+    accident = sf.fit_vi(noise, sf.Prior(n_factors=3, inclusion=0.9), n_trials=5, race=False, init="random")
+    assert accident.stability.min() < 1.0
+    assert np.all(np.isnan(sf.fit_vi(easy.X, PRIOR, n_trials=1).stability))
+
+
+def test_thread_count_does_not_change_a_bit(easy):
+    assert same(sf.fit_vi(easy.X, PRIOR, n_trials=3, n_threads=1), sf.fit_vi(easy.X, PRIOR, n_trials=3, n_threads=2))
+
+
+def test_acceleration_has_the_plain_fixed_point(easy):
+    fast = sf.fit_vi(easy.X, PRIOR, n_trials=1, tol=1e-9)
+    start = sf.Start("optimum", fast.loadings_mean, np.ascontiguousarray(fast.activations_mean.T))
+    plain = sf.fit_vi(easy.X, PRIOR, init=start, race=False, accelerate=False, tol=1e-10, rtol=0.0, max_iter=20_000)
+    assert plain.elbo == pytest.approx(fast.elbo, abs=1e-4)
+    assert np.allclose(plain.inclusion_prob, fast.inclusion_prob, atol=1e-3)
+
+
 def test_the_papers_tolerance_is_reachable(easy):
     vi = sf.fit_vi(easy.X, PRIOR, n_trials=1, tol=1e-10, rtol=1e-14, max_iter=20_000)
     assert vi.converged

@@ -6,6 +6,7 @@ With zeros there, the two products Y F' and (tau L)' Y need no mask; only Gram m
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 # Squares of the entries and their sums over a matrix must stay inside float64's range.
 LARGEST_MAGNITUDE = 1e150
+CHUNK_ENTRIES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -71,12 +73,27 @@ class Data:
         """(N,) sum of squares of each sample."""
         return np.einsum("ij,ij->j", self.Y, self.Y, dtype=np.float64)
 
+    @cached_property
     def unit_scale(self) -> float:
         """Root mean square of the observed entries; 1 for all-zero data."""
-        biggest = float(np.abs(self.Y).max())
+        biggest = max(float(self.Y.max()), -float(self.Y.min()))
         if biggest == 0.0:
             return 1.0
-        return biggest * float(np.sqrt(np.sum((self.Y / biggest) ** 2) / self.n_observed))
+        total = sum(float(np.sum((self.Y[rows] / biggest) ** 2)) for rows in self.chunks())
+        return biggest * float(np.sqrt(total / self.n_observed))
+
+    def chunks(self) -> Iterator[slice]:
+        """Slices of rows of about CHUNK_ENTRIES entries, so that work on the matrix needs no second copy of it."""
+        step = max(1, CHUNK_ENTRIES // self.n_samples)
+        return (slice(begin, begin + step) for begin in range(0, self.n_features, step))
+
+    def column_rss(self, L: NDArray[np.float64], F: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(N,) sum over observed features of (Y - L F)^2; L: (G, K), F: (K, N)."""
+        total = np.zeros(self.n_samples)
+        for rows in self.chunks():
+            square = (self.Y[rows] - L[rows] @ F) ** 2
+            total += np.sum(square, axis=0, where=True if self.observed is None else self.observed[rows])
+        return total
 
 
 def as_data(X: Any, *, center: bool = False, dtype: Any = np.float64) -> Data:
@@ -86,8 +103,10 @@ def as_data(X: Any, *, center: bool = False, dtype: Any = np.float64) -> Data:
     """
     if isinstance(X, Data):
         return X
+    if np.dtype(dtype) not in (np.float64, np.float32):
+        raise ValueError(f"dtype must be float64 or float32; got {np.dtype(dtype)}; leave it out")
     values, sample_names, feature_names = _values_and_names(X)
-    values = _as_float_matrix(values, dtype)
+    values = _as_float_matrix(values)
     n_samples, n_features = values.shape
     samples = _checked_names(sample_names, n_samples, "sample")
     features = _checked_names(feature_names, n_features, "feature")
@@ -95,9 +114,9 @@ def as_data(X: Any, *, center: bool = False, dtype: Any = np.float64) -> Data:
     missing = np.isnan(values)
     _check_values(values, missing, features, samples)
 
-    Y = np.ascontiguousarray(values.T)
-    if Y is values or np.shares_memory(Y, values):
-        Y = Y.copy()
+    Y = np.array(values.T, dtype=dtype, order="C")
+    if Y.dtype != values.dtype and np.isinf(Y).any():
+        raise ValueError(f"entries must lie in the range of {np.dtype(dtype)}; some do not; rescale X, or use float64")
     observed = None
     if missing.any():
         observed = np.ascontiguousarray(~missing.T)
@@ -156,7 +175,7 @@ def _is_default_index(index: Any) -> bool:
     return index.dtype.kind in "iu" and bool(np.array_equal(np.asarray(index), np.arange(len(index))))
 
 
-def _as_float_matrix(values: Any, dtype: Any) -> NDArray[np.floating]:
+def _as_float_matrix(values: Any) -> NDArray[np.floating]:
     try:
         array = np.asarray(values)
     except ValueError as problem:
@@ -177,7 +196,7 @@ def _as_float_matrix(values: Any, dtype: Any) -> NDArray[np.floating]:
         )
     if array.shape[0] < 1 or array.shape[1] < 1:
         raise ValueError(f"X must have at least one sample and one feature; got shape {array.shape}; pass some data")
-    return array.astype(dtype, copy=False)
+    return array if array.dtype.kind == "f" else array.astype(np.float64)
 
 
 def _checked_names(names: Any, size: int, what: str) -> NDArray[Any]:

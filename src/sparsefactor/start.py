@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .data import Data
 from .kernels.contract import Array
@@ -72,17 +73,17 @@ class StartMaker:
 
     def random(self, rng: np.random.Generator) -> Start:
         """The paper's start: every loading and activation an independent normal, at the data's scale."""
-        scale = self.data.unit_scale() / np.sqrt(self.K)
+        scale = self.data.unit_scale / np.sqrt(self.K)
         L = scale * rng.standard_normal((self.data.n_features, self.K))
         return Start("random", L, rng.standard_normal((self.K, self.data.n_samples)))
 
     def rotated(self, name: str, R: Array) -> Start:
         """The leading singular vectors under the rotation R, activations of unit mean square, padded up to K."""
-        L, F = self.data.unit_scale() * (self.loadings @ R), R.T @ self.activations
+        L, F = self.data.unit_scale * (self.loadings @ R), R.T @ self.activations
         short = self.K - L.shape[1]
         if short > 0:
             rng = np.random.default_rng([self.seed, 1, self.K])
-            small = 0.1 * self.data.unit_scale() / np.sqrt(self.K)
+            small = 0.1 * self.data.unit_scale / np.sqrt(self.K)
             L = np.hstack([L, small * rng.standard_normal((len(L), short))])
             F = np.vstack([F, rng.standard_normal((short, F.shape[1]))])
         return Start(name, np.ascontiguousarray(L), np.ascontiguousarray(F))
@@ -98,52 +99,77 @@ class StartMaker:
     @cached_property
     def _vectors(self) -> tuple[Array, Array]:
         """(G, r) loadings U S / sqrt(N) of the data at unit scale and (r, N) activations sqrt(N) V', r <= K."""
-        Y = np.asarray(self.data.Y, dtype=np.float64) / self.data.unit_scale()
-        rank = min(self.K, *Y.shape)
+        data, scale = self.data, self.data.unit_scale
+        rank = min(self.K, *data.Y.shape)
         rng = np.random.default_rng([self.seed, 2])
-        if self.data.observed is not None:
-            Y = low_rank_completion(Y, self.data.observed, rank, rng)
-        U, s, Vt = leading_svd(Y, rank, rng)
-        N = Y.shape[1]
+        if data.observed is None:
+            U, s, Vt = leading_svd(data.Y, scale, list(data.chunks()), rank, rng)
+        else:
+            U, s, Vt = completed_svd(data, rank, rng)
+        N = data.n_samples
         return U * (s / np.sqrt(N)), Vt * np.sqrt(N)
 
 
-def leading_svd(Y: Array, rank: int, rng: np.random.Generator) -> tuple[Array, Array, Array]:
-    """The `rank` leading singular triplets: exact through the smaller side's Gram matrix, or randomised when large."""
-    if min(Y.shape) <= EXACT_SIDE:
-        if Y.shape[0] < Y.shape[1]:
-            V, s, Ut = leading_svd(Y.T, rank, rng)
-            return Ut.T, s, V.T
-        values, vectors = np.linalg.eigh(Y.T @ Y)
-        s = np.sqrt(np.maximum(values[::-1][:rank], 0.0))
+def leading_svd(
+    Y: NDArray[np.floating], scale: float, chunks: list[slice], rank: int, rng: np.random.Generator
+) -> tuple[Array, Array, Array]:
+    """The `rank` leading singular triplets of Y / scale, a chunk of rows at a time.
+
+    Exact through the Gram matrix of the samples; through that of the features where they are fewer; randomised when
+    both are many.
+    """
+    G, N = Y.shape
+
+    def part(rows: slice) -> Array:
+        return np.asarray(Y[rows], dtype=np.float64) / scale
+
+    def times(V: Array) -> Array:
+        return np.concatenate([part(rows) @ V for rows in chunks])
+
+    if N <= EXACT_SIDE and max(G, rank) >= N:
+        values, vectors = np.linalg.eigh(sum(part(rows).T @ part(rows) for rows in chunks))
         V = vectors[:, ::-1][:, :rank]
-        # A singular value lost in rounding has no direction of its own: its loadings are zero.
-        solid = s > 1e-7 * max(s[0], np.finfo(float).tiny)
-        U = np.where(solid, (Y @ V) / np.where(solid, s, 1.0), 0.0)
-        return U, np.where(solid, s, 0.0), V.T
-    Q = rng.standard_normal((Y.shape[1], rank + 10))
+        return _left_vectors(times(V), np.sqrt(np.maximum(values[::-1][:rank], 0.0)), V)
+    if G <= EXACT_SIDE:
+        whole = part(slice(None))
+        values, vectors = np.linalg.eigh(whole @ whole.T)
+        U = vectors[:, ::-1][:, :rank]
+        V, s, Ut = _left_vectors(whole.T @ U, np.sqrt(np.maximum(values[::-1][:rank], 0.0)), U)
+        return Ut.T, s, V.T
+    Q = rng.standard_normal((N, rank + 10))
     for _ in range(3):
-        Q, _ = np.linalg.qr(Y @ Q)
-        Q, _ = np.linalg.qr(Y.T @ Q)
-    U, s, Wt = np.linalg.svd(Y @ Q, full_matrices=False)
+        left, _ = np.linalg.qr(times(Q))
+        Q, _ = np.linalg.qr(sum(part(rows).T @ left[rows] for rows in chunks))
+    U, s, Wt = np.linalg.svd(times(Q), full_matrices=False)
     return U[:, :rank], s[:rank], (Wt @ Q.T)[:rank]
 
 
-def low_rank_completion(Y: Array, observed: np.ndarray, rank: int, rng: np.random.Generator) -> Array:
-    """Fill the missing entries by alternating a shrunken truncated SVD and the data (zeros at first)."""
-    filled = Y.copy()
-    hole = ~observed
-    previous = np.zeros(int(hole.sum()))
+def _left_vectors(YV: Array, s: Array, V: Array) -> tuple[Array, Array, Array]:
+    """U, s and V' from Y V; a singular value lost in rounding has no direction of its own, and gets none."""
+    solid = s > 1e-7 * max(s[0], np.finfo(float).tiny)
+    return np.where(solid, YV / np.where(solid, s, 1.0), 0.0), np.where(solid, s, 0.0), V.T
+
+
+def completed_svd(data: Data, rank: int, rng: np.random.Generator) -> tuple[Array, Array, Array]:
+    """Leading singular triplets of the data at unit scale, its holes filled by a shrunken truncated SVD in turns."""
+    assert data.observed is not None
+    chunks = list(data.chunks())
+    filled = data.Y.astype(np.float64)
+    filled /= data.unit_scale
     for _ in range(COMPLETION_ROUNDS):
-        U, s, Vt = leading_svd(filled, rank, rng)
+        U, s, Vt = leading_svd(filled, 1.0, chunks, rank, rng)
         # Shrink by the smallest kept value: what a factor takes from noise alone is of about that size.
-        signal = (U * np.maximum(s - s[-1], 0.0)) @ Vt
-        filled[hole] = signal[hole]
-        change = np.linalg.norm(filled[hole] - previous)
-        if change <= 1e-3 * np.linalg.norm(filled[hole]):
+        shrunk = U * np.maximum(s - s[-1], 0.0)
+        change = size = 0.0
+        for rows in chunks:
+            hole = ~data.observed[rows]
+            old, new = filled[rows][hole], (shrunk[rows] @ Vt)[hole]
+            change += float(np.sum((new - old) ** 2))
+            size += float(np.sum(new**2))
+            filled[rows][hole] = new
+        if change <= 1e-6 * size:
             break
-        previous = filled[hole]
-    return filled
+    return leading_svd(filled, 1.0, chunks, rank, rng)
 
 
 def random_rotation(K: int, rng: np.random.Generator) -> Array:

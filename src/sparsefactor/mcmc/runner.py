@@ -1,8 +1,8 @@
 """Chains side by side on threads: the compiled kernels let go of the interpreter's lock.
 
-Measured on two cores, sweeps per second of two chains together, threads against processes: 800 x 100, K = 6: 2,504
-against 2,569; 1000 x 44, K = 26: 1,135 against 1,248. Processes would be 3 to 10 per cent ahead, after a second or
-more of starting them, and with a copy of the data each.
+Measured on two idle cores (benchmarks/mcmc_chains.py), sweeps per second of two chains together, threads against
+processes: 800 x 100, K = 6: 2,504 against 2,569; 1000 x 44, K = 26: 1,135 against 1,248. Processes would be 3 to 10
+per cent ahead, after a second or more of starting them, and with a copy of the data each.
 """
 
 from __future__ import annotations

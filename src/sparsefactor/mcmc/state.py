@@ -89,10 +89,7 @@ class Gibbs:
             pi = (a + count) / (a + b + self.data.n_features)
         tau = np.zeros(0)
         if self.column_noise:
-            residual = self.data.Y - L @ F
-            if self.data.observed is not None:
-                residual[~self.data.observed] = 0.0
-            shape, rate = self.noise_posterior(np.sum(residual**2, axis=0))
+            shape, rate = self.noise_posterior(self.data.column_rss(L, F))
             tau = shape / rate
         rows = GibbsRows(Z=Z, L=L.copy(), tau=np.ones(len(L)))
         return GibbsState(rows, F.copy(), alpha, pi, tau, np.ones(K))

@@ -65,10 +65,7 @@ class CAVI:
             pi_a, pi_b = np.full(K, self.prior.inclusion.a), np.full(K, self.prior.inclusion.b)
         tau_shape, tau_rate = empty, empty
         if self.column_noise:
-            residual = self.data.Y - L @ F
-            if self.data.observed is not None:
-                residual[~self.data.observed] = 0.0
-            tau_shape, tau_rate = self.noise_posterior(np.sum(residual**2, axis=0))
+            tau_shape, tau_rate = self.noise_posterior(self.data.column_rss(L, F))
         columns = VIColumns(
             f_mean=F.copy(),
             f_var=np.zeros((self.n_covariances(), K, K)) if self.joint else np.zeros((K, N)),
