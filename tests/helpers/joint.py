@@ -8,13 +8,14 @@ autocorrelation.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from sparsefactor.data import Data
 from sparsefactor.kernels.contract import Array, GibbsRows
 from sparsefactor.kernels.noise import stream_key
+from sparsefactor.mcmc.moves import Move
 from sparsefactor.mcmc.state import Gibbs, GibbsState
 from sparsefactor.model import Beta, Prior
 
@@ -100,8 +101,12 @@ def joint_scores(
     replicates: int,
     steps: int = 30,
     seed: int = 0,
+    moves: Sequence[Move] = (),
 ) -> Array:
-    """z-scores of the replicates' averages against the prior; standard normal when the sampler is right."""
+    """z-scores of the replicates' averages against the prior; standard normal when the sampler is right.
+
+    moves: made after each sweep, so that what they get wrong is seen before the next sweep can mend it.
+    """
     rng = np.random.default_rng(seed)
     observed = mask_for(missing)
     expected = np.array([statistics(draw_prior(prior, rng)) for _ in range(40 * replicates)])
@@ -113,6 +118,8 @@ def joint_scores(
         for step in range(steps):
             gibbs = build(draw_data(state, observed, rng), prior)
             state, _ = gibbs.sweep(state, key, step)
+            for move in moves:
+                state = move(gibbs, state, rng)
             total += statistics(state)
         averages.append(total / steps)
     own = np.array(averages)

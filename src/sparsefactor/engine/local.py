@@ -9,9 +9,10 @@ import numpy as np
 from scipy.special import digamma, gammaln
 
 from ..data import Data
-from ..kernels.contract import Array, GibbsRows, Message, Sums, VIColumns, VIRows
+from ..kernels.contract import Array, GibbsRows, Message, ShearNoise, Sums, VIColumns, VIRows
 from ..kernels.cpu import columns as column_kernels
 from ..kernels.cpu.gibbs_rows import GibbsMessage, RowStream, gibbs_scratch, gibbs_tiles
+from ..kernels.cpu.shear import shear_directions
 from ..kernels.cpu.tiles import TileSums, add_tiles, build_problem, empty_tile_sums, pack, packed_size
 from ..kernels.cpu.vi_rows import FactorMajor, VIMessage, vi_scratch, vi_tiles
 from ..model import Prior
@@ -171,6 +172,19 @@ class CpuKernels:
         else:
             column_kernels.draw_shared(*rest)
         return F
+
+    def gibbs_shear(
+        self, rows: GibbsRows, F: Array, alpha: Array, logit: Array, weight: Array, noise: ShearNoise
+    ) -> tuple[GibbsRows, Array]:
+        Z, L, F = rows.Z.copy(), rows.L.copy(), F.copy()
+        residual = self.data.Y - L @ F
+        observed = self.data.observed
+        if observed is None:
+            observed = np.zeros((0, 0), dtype=np.bool_)
+        else:
+            residual *= observed
+        shear_directions(residual, observed, Z, L, F, rows.tau, weight, alpha, logit, *noise)
+        return GibbsRows(Z, L, rows.tau), F
 
     def _gibbs_scratch(self) -> Any:
         return gibbs_scratch(self.problem.Y, self.problem.tile, self.prior.K)

@@ -81,6 +81,16 @@ class RowNoise(NamedTuple):
     gamma: Array  # (G,) standard gamma with shape noise_shape + n_i / 2, for tau
 
 
+class ShearNoise(NamedTuple):
+    """The randomness of shears along D factors (2.11)."""
+
+    order: NDArray[np.intp]  # (D,) the factors to shear along
+    step: Array  # (D, K, P) proposed shears
+    log_uniform: Array  # (D, K, P)
+    uniform: Array  # (D, G) for z
+    normal: Array  # (D, G) for l
+
+
 class Kernels(Protocol):
     """An engine: built for one data set and prior, asked for one pass at a time. Inputs are never modified."""
 
@@ -96,6 +106,12 @@ class Kernels(Protocol):
 
     def gibbs_activations(self, sums: Sums, weight: Array, normal: Array) -> Array:
         """A draw of F, (K, N), from standard normals (K, N)."""
+        ...
+
+    def gibbs_shear(
+        self, rows: GibbsRows, F: Array, alpha: Array, logit: Array, weight: Array, noise: ShearNoise
+    ) -> tuple[GibbsRows, Array]:
+        """New rows and F (K, N) after shears; logit: (1 or G, K); weight: (N,)."""
         ...
 
     def row_noise(self, key: tuple[int, int], sweep: int) -> Any:

@@ -10,7 +10,7 @@ from scipy.special import digamma, expit, gammaln
 
 from ..data import Data
 from ..model import Prior, gamma_kl
-from .contract import Array, GibbsRows, Message, RowNoise, Sums, VIColumns, VIRows
+from .contract import Array, GibbsRows, Message, RowNoise, ShearNoise, Sums, VIColumns, VIRows
 from .noise import row_noise
 
 
@@ -174,6 +174,35 @@ class ReferenceKernels:
             Q = np.eye(K) + weight[j] * self.sample_gram(j, sums)
             F[:, j] = draw_normal(Q, weight[j] * sums.LY[:, j], normal[:, j])
         return F
+
+    def gibbs_shear(
+        self, rows: GibbsRows, F: Array, alpha: Array, logit: Array, weight: Array, noise: ShearNoise
+    ) -> tuple[GibbsRows, Array]:
+        """f_k -> f_k + e f_q for every k, column q of (Z, L) integrated out and then drawn, for each q (2.11)."""
+        Z, L, F = rows.Z.copy(), rows.L.copy(), F.copy()
+        observed = np.ones(self.data.Y.shape) if self.observed is None else self.observed
+        for d, q in enumerate(noise.order):
+            rest = L.copy()
+            rest[:, q] = 0.0
+            residual = observed * (self.data.Y - rest @ F)
+            r = rows.tau * (residual @ (weight * F[q]))
+            squared = rows.tau * (observed @ (weight * F[q] ** 2))
+            c = squared + alpha[q]
+            offset = logit[:, q] + 0.5 * np.log(alpha[q] / c)
+            for k in range(len(F)):
+                if k == q:
+                    continue
+                for e, log_uniform in zip(noise.step[d, k], noise.log_uniform[d, k], strict=True):
+                    change = e * Z[:, k] * L[:, k] * squared
+                    new = r - change
+                    fit = e * Z[:, k] * L[:, k] * (r - 0.5 * change)
+                    fit += np.logaddexp(0.0, offset + 0.5 * new**2 / c) - np.logaddexp(0.0, offset + 0.5 * r**2 / c)
+                    if log_uniform < fit.sum() - e * F[k] @ F[q] - 0.5 * e**2 * F[q] @ F[q]:
+                        r = new
+                        F[k] += e * F[q]
+            Z[:, q] = noise.uniform[d] < expit(offset + 0.5 * r**2 / c)
+            L[:, q] = np.where(Z[:, q], r / c + noise.normal[d] / np.sqrt(c), 0.0)
+        return GibbsRows(Z, L, rows.tau), F
 
 
 def draw_normal(Q: Array, linear: Array, normal: Array) -> Array:

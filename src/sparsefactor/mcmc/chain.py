@@ -13,6 +13,7 @@ from ..kernels.noise import stream_key
 from ..storage.draws import Sink
 from .checkpoint import Checkpoint, flatten, unflatten, write
 from .state import Gibbs, GibbsState
+from .temper import power
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +24,7 @@ class Plan:
     n_draws: int
     thin: int
     seed: int
+    temper: bool
 
     @property
     def n_sweeps(self) -> int:
@@ -61,7 +63,8 @@ class Chain:
     def advance(self) -> None:
         """One sweep; keeps its draw where one is due."""
         assert self.state is not None
-        self.state, info = self.gibbs.sweep(self.state, self.key, self.sweep)
+        beta = power(self.sweep, self.plan.n_warmup) if self.plan.temper else 1.0
+        self.state, info = self.gibbs.sweep(self.state, self.key, self.sweep, beta)
         self.log_joint = info.log_joint
         before = self.kept
         self.sweep += 1

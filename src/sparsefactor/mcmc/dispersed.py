@@ -1,11 +1,17 @@
-"""Starts of chains around a VI optimum, wider than the posterior, so that agreement between chains means something."""
+"""Starts of chains at VI optima: around the best, wider than the posterior, or each at another."""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+
 import numpy as np
 
+from ..data import Data
+from ..model import Prior
 from ..posterior import VIPosterior
-from ..start import Start
+from ..start import PORTFOLIO, Start
+from ..vi.fit import ConvergenceWarning, fit_vi
 
 INFLATION = 2.0  # chains start this many times as far from the optimum as q thinks a draw would lie
 REDRAWN = 0.1  # share of the inclusions that are redrawn from the prior
@@ -22,3 +28,13 @@ def dispersed_start(vi: VIPosterior, rng: np.random.Generator) -> Start:
     L = q["mu"] + INFLATION * np.sqrt(q["s2"]) * rng.standard_normal(Z.shape)
     F = vi.activations_mean + INFLATION * vi.activations_sd * rng.standard_normal(vi.activations_mean.shape)
     return Start("vi", np.where(Z, L, 0.0), np.ascontiguousarray(F.T))
+
+
+def optima(data: Data, prior: Prior, n_chains: int, seed: int, backend: str) -> Iterator[Start]:
+    """One start per chain, at the VI optimum that a start of its own climbs to."""
+    for chain in range(n_chains):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # a start need not have converged
+            name = PORTFOLIO[chain % len(PORTFOLIO)]
+            vi = fit_vi(data, prior, init=name, n_trials=1, race=False, seed=seed + chain, backend=backend, tol=1e-2)
+        yield dispersed_start(vi, np.random.default_rng([seed, chain, 3]))

@@ -1,7 +1,7 @@
 """Moves that leave the posterior invariant and go where single-coordinate updates creep (docs/math.md, 2.9 to 2.11).
 
-A move is made every so many sweeps, after the column step. It sees the whole state and returns another;
-what it needs of the data it asks of the `Gibbs` it is given.
+A move is made every so many sweeps, before the row pass. It sees the whole state and returns another; what it needs of
+the data it asks of the `Gibbs` it is given.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from scipy.special import expit
 
-from ..kernels.contract import Array
+from ..kernels.contract import Array, ShearNoise
 from .state import GibbsState, positive
 
 if TYPE_CHECKING:
@@ -114,44 +114,34 @@ class ShearMove:
 
     name = "shear"
     every = 1
-    scales = (0.01, 0.05, 0.2)  # standard deviations of proposed shears; the best depends on the noise
+    directions = 2  # factors q of one call
+    scales = (0.005, 0.02, 0.06, 0.15)  # standard deviations of proposed shears; the best depends on the noise
 
     def __call__(self, gibbs: Gibbs, state: GibbsState, rng: np.random.Generator) -> GibbsState:
-        K = len(state.alpha)
+        K, G, D = len(state.alpha), gibbs.data.n_features, self.directions
         if K == 1:
             return state
-        q = int(rng.integers(K))
-        linear, Q = gibbs.conditional(state, [q])
-        r, c = linear[:, 0], Q[:, 0, 0]
-        squared = c - state.alpha[q]  # tau_i A_qq
-        offset = np.broadcast_to(gibbs.logit(state)[:, q], r.shape) + 0.5 * np.log(state.alpha[q] / c)
-        evidence = softplus(offset + 0.5 * r**2 / c)
-        F, L = state.F.copy(), state.loadings
-        for k in rng.permutation(K):
-            rows = np.flatnonzero(state.rows.Z[:, k]) if k != q else np.zeros(0, dtype=np.intp)
-            if not rows.size:
-                continue
-            e = rng.standard_normal() * rng.choice(self.scales)
-            l = L[rows, k]
-            step = e * l * squared[rows]
-            moved = r[rows] - step
-            new = softplus(offset[rows] + 0.5 * moved**2 / c[rows])
-            fit = e * (l @ (r[rows] - 0.5 * step)) + np.sum(new - evidence[rows])
-            activations = -e * (F[k] @ F[q]) - 0.5 * e**2 * (F[q] @ F[q])
-            if self.accept(float(fit + activations), rng):
-                F[k] += e * F[q]
-                r[rows], evidence[rows] = moved, new
-        Z = rng.random(len(r)) < expit(offset + 0.5 * r**2 / c)
-        l = np.where(Z, r / c + rng.standard_normal(len(r)) / np.sqrt(c), 0.0)
-        return gibbs.with_columns(state, [q], Z[:, None], l[:, None])._replace(F=F)
+        step = rng.standard_normal((D, K, len(self.scales))) * self.scales
+        noise = ShearNoise(
+            order=rng.choice(K, size=D, p=self.preference(gibbs, state)),
+            step=step,
+            log_uniform=self.log_uniform(step.shape, rng),
+            uniform=rng.random((D, G)),
+            normal=rng.standard_normal((D, G)),
+        )
+        rows = state.rows._replace(L=state.loadings)
+        rows, F = gibbs.kernels.gibbs_shear(
+            rows, state.F, state.alpha, gibbs.logit(state), gibbs.weight(state.tau), noise
+        )
+        return state._replace(rows=rows, F=F, scale=np.ones(K))
 
-    def accept(self, log_ratio: float, rng: np.random.Generator) -> bool:
-        return bool(np.log(rng.random()) < log_ratio)
+    def preference(self, gibbs: Gibbs, state: GibbsState) -> Array:
+        """Which factors to shear along: dense ones first, judged by what the move leaves as it is."""
+        pi = state.pi if len(state.pi) else gibbs.prior.inclusion_matrix().mean(axis=0)
+        return np.asarray(pi / pi.sum())
 
-
-def softplus(x: Array) -> Array:
-    """log(1 + e^x)."""
-    return np.asarray(np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x))))
+    def log_uniform(self, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+        return np.log(rng.random(shape))
 
 
 MOVES = {move.name: move for move in (ScaleMove, ExchangeMove, ShearMove)}

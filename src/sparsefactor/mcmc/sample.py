@@ -22,7 +22,7 @@ from ..storage.result import load_run, save_result
 from ..vi.fit import ConvergenceWarning, fit_vi
 from . import run_folder
 from .chain import Chain, Plan
-from .dispersed import dispersed_start
+from .dispersed import dispersed_start, optima
 from .finish import posterior
 from .moves import MOVES
 from .progress import Callback, Display
@@ -31,6 +31,8 @@ from .runner import run_chains, threads_per_chain
 from .state import Gibbs
 
 logger = logging.getLogger("sparsefactor")
+
+CHAIN_INITS = (*INITS, "optima")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +45,7 @@ class Options:
     thin: int
     init: str | Start
     moves: tuple[str, ...]
+    temper: bool
     seed: int
     backend: str
     n_jobs: int | None
@@ -58,8 +61,8 @@ class Options:
                 continue
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
                 raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}; raise it")
-        if not isinstance(self.init, Start) and self.init not in INITS:
-            raise ValueError(f"init must be one of {INITS} or a Start; got {self.init!r}; choose one of them")
+        if not isinstance(self.init, Start) and self.init not in CHAIN_INITS:
+            raise ValueError(f"init must be one of {CHAIN_INITS} or a Start; got {self.init!r}; choose one of them")
         unknown = [name for name in self.moves if name not in MOVES]
         if unknown:
             raise ValueError(f"moves must be among {tuple(MOVES)}; got {unknown[0]!r}; leave it out")
@@ -76,11 +79,11 @@ class Options:
 
     @property
     def plan(self) -> Plan:
-        return Plan(n_warmup=self.n_warmup, n_draws=self.n_draws, thin=self.thin, seed=self.seed)
+        return Plan(n_warmup=self.n_warmup, n_draws=self.n_draws, thin=self.thin, seed=self.seed, temper=self.temper)
 
     def settings(self, data: Data, prior: Prior, engine: str) -> dict[str, Any]:
         """What decides the draws, apart from their number."""
-        names = ("n_chains", "n_warmup", "thin", "moves", "seed", "init")
+        names = ("n_chains", "n_warmup", "thin", "moves", "temper", "seed", "init")
         chosen = {name: getattr(self, name) for name in names}
         return run_folder.settings_of(data, prior, engine, self.precision, **chosen)
 
@@ -94,7 +97,8 @@ def sample(
     n_draws: int = 1000,
     thin: int = 1,
     init: str | Start = "auto",
-    moves: Sequence[str] = ("scale",),
+    moves: Sequence[str] = tuple(MOVES),
+    temper: bool | None = None,
     center: bool = False,
     seed: int = 0,
     backend: str = "auto",
@@ -108,9 +112,13 @@ def sample(
     """Draw from the posterior of the sparse factor model given X by collapsed Gibbs sampling.
 
     X: (n_samples, n_features), NaN where missing. Each chain makes n_warmup sweeps, then n_draws * thin, of which
-    every thin-th is kept. init: "auto" (dispersed around the best VI optimum), or a start by name ("random" is the
-    paper's). moves: extra steps that leave the posterior invariant; () is the paper's plain sampler.
-    The draws of all chains are relabelled into one labelling (see `relabel`); the sampler's own can be recovered.
+    every thin-th is kept. The draws of all chains are relabelled into one labelling (see `relabel`); the sampler's
+    own can be recovered.
+
+    init: "auto" (dispersed around the best VI optimum), "optima" (each chain at a VI optimum of its own, the honest
+        test for several modes), or a start by name ("random" is the paper's).
+    moves: extra steps that leave the posterior invariant; () is the paper's sampler.
+    temper: switch the likelihood on gradually during warm-up; None does so for random starts only.
 
     n_jobs: chains at the same time (None: every core); the draws do not depend on it, to the bit.
     progress: None shows it where standard error is a terminal; True, False; or a function of a list of ChainProgress.
@@ -127,6 +135,7 @@ def sample(
         thin=thin,
         init=init,
         moves=tuple(moves),
+        temper=init == "random" if temper is None else bool(temper),
         seed=seed,
         backend=backend,
         n_jobs=n_jobs,
@@ -215,5 +224,7 @@ def chain_starts(data: Data, prior: Prior, options: Options) -> Iterator[Start]:
             vi = fit_vi(data, prior, seed=options.seed, backend=options.backend, max_iter=500, tol=1e-2)
         for chain in range(options.n_chains):
             yield dispersed_start(vi, np.random.default_rng([options.seed, chain, 3]))
+    elif options.init == "optima":
+        yield from optima(data, prior, options.n_chains, options.seed, options.backend)
     else:
         yield from starts(data, prior, options.init, options.n_chains, options.seed)

@@ -1,7 +1,7 @@
 """Collapsed Gibbs sampling: the state and one sweep (docs/math.md, section 2).
 
 A sweep is the row pass (tau, z, l) and then the column step (F, column-wise tau, alpha, pi): the paper's Algorithm 1
-read from another point of its cycle, with moves that leave the posterior invariant at its end.
+read from another point of its cycle, with moves that leave the posterior invariant before it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class GibbsState(NamedTuple):
 
 
 class GibbsInfo(NamedTuple):
-    """What a sweep tells beside its draw. log_joint: of the state before the moves, which is a draw as well."""
+    """What a sweep tells beside its draw."""
 
     log_joint: float
 
@@ -62,20 +62,19 @@ class Gibbs:
 
         power: of the likelihood (2.12). Below 1 the sweep is only for warming up.
         """
+        rng = column_generator(key, sweep)
+        for move in self.moves:
+            if sweep > 0 and sweep % move.every == 0:
+                state = move(self, state, rng)
         rows, sums = self.kernels.gibbs_row_pass(
             state.rows, self.message(state, power), self.kernels.row_noise(key, sweep)
         )
-        rng = column_generator(key, sweep)
         F = self.sample_f(state, sums, power, rng)
         tau = self.sample_tau(F, sums, rng)
         alpha = self.sample_alpha(sums, rng)
         pi = self.sample_pi(sums, rng)
         state = GibbsState(rows, F, alpha, pi, tau, np.ones(len(alpha)))
-        info = GibbsInfo(log_joint=self.log_joint(state, sums))
-        for move in self.moves:
-            if sweep % move.every == 0:
-                state = move(self, state, rng)
-        return state, info
+        return state, GibbsInfo(log_joint=self.log_joint(state, sums))
 
     def start(self, L: Array, F: Array) -> GibbsState:
         """A state around point values of L (G, K) and F (K, N); the first sweep redraws every row."""
@@ -195,7 +194,7 @@ class Gibbs:
     # ---- the log joint density of the draw (1.7), from the sums alone ---------------------------------------------
 
     def log_joint(self, state: GibbsState, sums: Sums) -> float:
-        """log p(Y, L, Z, F, tau, alpha[, pi]) of a state at scale one whose rows have these sums."""
+        """log p(Y, L, Z, F, tau, alpha[, pi]) of a state at scale one whose rows have these sums (1.7)."""
         prior, data = self.prior, self.data
         F, tau, alpha, pi, l2 = state.F, state.tau, state.alpha, state.pi, sums.l2
         weighted_ss, row_part, log_odds = sums.terms

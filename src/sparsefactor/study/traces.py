@@ -1,0 +1,183 @@
+"""Inference watched from inside: the trials and chains that `fit_vi` and `sample` run, measured on the way.
+
+The one place where the study looks behind public names; a test holds it to what the public functions return.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import numpy as np
+
+import sparsefactor as sf
+
+from ..data import Data, as_data
+from ..engine import build_kernels
+from ..engine.threads import single_blas_thread
+from ..kernels.noise import stream_key
+from ..mcmc.dispersed import dispersed_start
+from ..mcmc.moves import MOVES
+from ..mcmc.state import Gibbs, GibbsState
+from ..start import Start, starts
+from ..vi import fit as vi_fit
+from ..vi.state import CAVI
+from ..vi.trial import Tolerance, Trial
+from .watch import Clock, Estimate, Gauge, Means, Trace, Watch
+
+Recipe = Literal["plain", "default"]
+
+
+class WatchedTrial(Trial):
+    """A trial that is measured whenever it stands higher than before."""
+
+    def watched(self, gauge: Gauge, fit_clock: Clock) -> WatchedTrial:
+        self.gauge, self.clock, self.best = gauge, Clock(), -np.inf
+        self.watch = Watch(self.clock, fit_clock)
+        return self
+
+    def advance(self, until: int, tolerance: Tolerance) -> None:
+        with self.clock:
+            while self.iterations < until and self.status is None:
+                super().advance(self.iterations + 1, tolerance)
+                if self.elbo >= self.best:
+                    self.best = self.elbo
+                    self.watch.look(self.iterations, self.measured)
+
+    def polish(self, *args: Any, **options: Any) -> None:
+        with self.clock:
+            super().polish(*args, **options)
+
+    def measured(self) -> dict[str, float]:
+        return {**self.gauge.measure(self.estimate()), "elbo": self.elbo}
+
+    def estimate(self) -> Estimate:
+        rows, columns = self.state.rows, self.state.columns
+        L, F = rows.eta * rows.mu, columns.f_mean
+        return Estimate(L, F.T.copy(), rows.eta.copy(), self.gauge.signal(L, F))
+
+    def finished(self) -> Trace:
+        with self.clock:
+            self.watch.look(self.iterations, self.measured, now=True)
+        facts = {**self.record(won=False), "seconds": self.clock.seconds}
+        return Trace(
+            self.number, self.name, self.watch.points, self.estimate(), self.iterations, self.clock.seconds, facts
+        )
+
+
+def vi_trials(
+    X: Any, prior: sf.Prior, gauge: Gauge, *, recipe: Recipe, number: int, n_trials: int, seed: int, **settings: Any
+) -> tuple[list[Trace], float]:
+    """Trial `number` of the paper's recipe, or all raced trials of the default one; and the seconds of it all.
+
+    settings: max_iter, tol, rtol as of `fit_vi`, whose defaults hold for what is left out.
+    """
+    settings = {**defaults_of(sf.fit_vi, "max_iter", "tol", "rtol"), **settings}
+    tolerance = Tolerance(settings["tol"], settings["rtol"])
+    data = as_data(X)
+    clock = Clock()
+    trials: list[WatchedTrial] = []
+    with single_blas_thread():
+        cavi = CAVI(data, prior, build_kernels(data, prior, "auto", 1))
+        with clock:
+            if recipe == "plain":
+                start = nth_start(data, prior, "random", number, seed)
+                trial = WatchedTrial(number, start.name, cavi, cavi.start(start.L, start.F), accelerate=False)
+                trials.append(trial.watched(gauge, clock))
+                trial.advance(settings["max_iter"], tolerance)
+            else:
+                run_race(cavi, gauge, clock, trials, n_trials, seed, settings["max_iter"], tolerance)
+        seconds = clock.seconds
+        return [trial.finished() for trial in trials], seconds
+
+
+def run_race(
+    cavi: CAVI,
+    gauge: Gauge,
+    clock: Clock,
+    trials: list[WatchedTrial],
+    n_trials: int,
+    seed: int,
+    max_iter: int,
+    tolerance: Tolerance,
+) -> None:
+    """As `fit_vi` does it: the first lap as the starts are made, then the race."""
+    rng = np.random.default_rng([seed, 0, 4])
+    coarse = Tolerance(max(tolerance.absolute, vi_fit.COARSE), tolerance.relative)
+    for number, start in enumerate(starts(cavi.data, cavi.prior, "auto", n_trials, seed)):
+        trial = WatchedTrial(number, start.name, cavi, cavi.start(start.L, start.F), accelerate=True)
+        trials.append(trial.watched(gauge, clock))
+        trial.advance(min(vi_fit.LAPS[0][0], max_iter), coarse)
+    options: Any = SimpleNamespace(max_iter=max_iter, tolerance=tolerance)
+    vi_fit.race(list(trials), coarse, options, rng)
+
+
+def chain(
+    X: Any,
+    prior: sf.Prior,
+    gauge: Gauge,
+    *,
+    recipe: Recipe,
+    number: int,
+    seed: int,
+    n_warmup: int,
+    n_draws: int,
+    thin: int,
+) -> Trace:
+    """One chain: plain Gibbs from a random start, or the default moves from around the best VI optimum.
+
+    Measured are the means over the draws kept so far; until there is one, the current draw. The default chain's clock
+    includes the fit it starts from.
+    """
+    data = as_data(X)
+    clock = Clock()
+    watch, means = Watch(clock), Means(gauge)
+    names = () if recipe == "plain" else defaults_of(sf.sample, "moves")["moves"]
+    key = stream_key(seed, number)
+    with single_blas_thread():
+        gibbs = Gibbs(data, prior, build_kernels(data, prior, "auto", 1), [MOVES[name]() for name in names])
+        with clock:
+            start = chain_start(data, prior, recipe, number, seed)
+            state = gibbs.start(start.L, start.F)
+            log_joint = float("nan")
+            for sweep in range(n_warmup + n_draws * thin):
+                state, info = gibbs.sweep(state, key, sweep)
+                log_joint = info.log_joint
+                if sweep >= n_warmup and (sweep - n_warmup + 1) % thin == 0:
+                    with clock.paused():
+                        means.add(state.loadings, state.F, state.rows.Z)
+                watch.look(sweep + 1, lambda: gauge.measure(current(means, state, gauge)))  # noqa: B023
+            final = current(means, state, gauge)
+            watch.look(n_warmup + n_draws * thin, lambda: gauge.measure(final), now=True)
+    facts = {"log_joint": log_joint, "moves": list(names), "kept": means.n}
+    return Trace(number, start.name, watch.points, final, n_warmup + n_draws * thin, clock.seconds, facts)
+
+
+def current(means: Means, state: GibbsState, gauge: Gauge) -> Estimate:
+    if means.n:
+        return means.estimate()
+    alone = Means(gauge)
+    alone.add(state.loadings, state.F, state.rows.Z)
+    return alone.estimate()
+
+
+def chain_start(data: Data, prior: sf.Prior, recipe: Recipe, number: int, seed: int) -> Start:
+    if recipe == "plain":
+        return nth_start(data, prior, "random", number, seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sf.ConvergenceWarning)  # a start need not have converged
+        vi = sf.fit_vi(data, prior, seed=seed, max_iter=500, tol=1e-2, n_threads=1)
+    return dispersed_start(vi, np.random.default_rng([seed, number, 3]))
+
+
+def nth_start(data: Data, prior: sf.Prior, init: str, number: int, seed: int) -> Start:
+    """The start that trial or chain `number` of a run of many would have."""
+    return list(starts(data, prior, init, number + 1, seed))[number]
+
+
+def defaults_of(function: Any, *names: str) -> dict[str, Any]:
+    """The package's own defaults, so that the study follows them."""
+    parameters = inspect.signature(function).parameters
+    return {name: parameters[name].default for name in names}

@@ -1,0 +1,44 @@
+"""The compiled shears agree with the oracle on the same state and noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.helpers.problems import prior_for, random_gibbs_state, small_data
+
+from sparsefactor.engine.local import CpuKernels
+from sparsefactor.kernels.contract import ShearNoise
+from sparsefactor.kernels.reference import ReferenceKernels
+from sparsefactor.mcmc.state import Gibbs
+from sparsefactor.model import Beta
+
+
+@pytest.mark.parametrize("noise", ["feature", "shared", "sample"])
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+@pytest.mark.parametrize("inclusion", [[0.2, 0.5, 0.9], Beta(1.0, 1.0), np.full((30, 3), 0.3)])
+def test_shears_agree(noise, missing, inclusion):
+    G, N, K = 30, 20, 3
+    data = small_data(G, N, K, missing=missing)
+    prior = prior_for(K, inclusion=inclusion, noise=noise)
+    state = random_gibbs_state(data, prior)
+    rng = np.random.default_rng(0)
+    draws = ShearNoise(
+        order=np.array([2, 0, 1, 2]),
+        step=rng.standard_normal((4, K, 3)) * [0.01, 0.1, 0.5],
+        log_uniform=np.log(rng.random((4, K, 3))),
+        uniform=rng.random((4, G)),
+        normal=rng.standard_normal((4, G)),
+    )
+    results = []
+    for kernels in (ReferenceKernels(data, prior), CpuKernels(data, prior)):
+        gibbs = Gibbs(data, prior, kernels)
+        before = [a.copy() for a in (*state.rows, state.F)]
+        results.append(
+            kernels.gibbs_shear(state.rows, state.F, state.alpha, gibbs.logit(state), gibbs.weight(state.tau), draws)
+        )
+        assert all(np.array_equal(a, b) for a, b in zip(before, (*state.rows, state.F), strict=True))
+    (expected, F), (actual, F_actual) = results
+    assert np.array_equal(actual.Z, expected.Z)
+    assert np.allclose(actual.L, expected.L, rtol=1e-9, atol=1e-9)
+    assert np.allclose(F_actual, F, rtol=1e-9, atol=1e-9)
+    assert not np.allclose(F, state.F)
