@@ -18,6 +18,8 @@ from .simulate import simulate_paper as simulate_paper
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .diagnostics import Diagnostics as Diagnostics
+    from .mcmc import CheckpointWarning as CheckpointWarning
     from .mcmc import sample as sample
     from .metrics import baseline as baseline
     from .metrics import confusion as confusion
@@ -35,7 +37,9 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Beta": "model",
+    "CheckpointWarning": "mcmc",
     "ConvergenceWarning": "vi",
+    "Diagnostics": "diagnostics",
     "MCMCPosterior": "posterior",
     "Prior": "model",
     "Start": "start",

@@ -1,5 +1,4 @@
 """Collapsed Gibbs sampling."""
 
+from .checkpoint import CheckpointWarning as CheckpointWarning
 from .sample import sample as sample
-
-__all__ = ["sample"]
