@@ -153,6 +153,17 @@ def _checked_inclusion(inclusion: Any) -> NDArray[np.float64]:
     return values
 
 
+def column_noise_posterior(data: Data, prior: Prior, rss: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+    """Shape and rate, (N,) each, of tau_j given each sample's residual sum of squares (2.1, 3.3).
+
+    For noise="shared" there is one tau, and its shape and rate are repeated for every sample.
+    """
+    count = data.column_count
+    if prior.noise == "shared":
+        rss, count = np.full_like(rss, rss.sum()), np.full_like(count, count.sum())
+    return prior.noise_shape + 0.5 * count, prior.noise_rate + 0.5 * rss
+
+
 def log_gamma_density(x: Any, shape: Any, rate: Any) -> Any:
     """log Gamma(x | shape, rate), elementwise."""
     return shape * np.log(rate) - gammaln(shape) + (shape - 1) * np.log(x) - rate * x

@@ -16,7 +16,7 @@ from scipy.special import betaln, xlog1py, xlogy
 from ..data import Data
 from ..kernels.contract import Array, GibbsRows, Kernels, Message, Sums
 from ..kernels.noise import column_generator
-from ..model import LOG_2PI, Beta, Prior, log_gamma_density
+from ..model import LOG_2PI, Beta, Prior, column_noise_posterior, log_gamma_density
 
 if TYPE_CHECKING:
     from .moves import Move
@@ -88,7 +88,7 @@ class Gibbs:
             pi = (a + count) / (a + b + self.data.n_features)
         tau = np.zeros(0)
         if self.column_noise:
-            shape, rate = self.noise_posterior(self.data.column_rss(L, F))
+            shape, rate = column_noise_posterior(self.data, self.prior, self.data.column_rss(L, F))
             tau = shape / rate
         rows = GibbsRows(Z=Z, L=L.copy(), tau=np.ones(len(L)))
         return GibbsState(rows, F.copy(), alpha, pi, tau, np.ones(K))
@@ -131,16 +131,10 @@ class Gibbs:
         """Column-wise tau given the rest (2.1)."""
         if not self.column_noise:
             return np.zeros(0)
-        shape, rate = self.noise_posterior(self.data.column_ss - self.explained(F, sums))
+        shape, rate = column_noise_posterior(self.data, self.prior, self.data.column_ss - self.explained(F, sums))
         if self.prior.noise == "shared":
             return np.full(len(rate), rng.standard_gamma(shape[0]) / rate[0])
         return np.asarray(rng.standard_gamma(shape) / rate)
-
-    def noise_posterior(self, rss: Array) -> tuple[Array, Array]:
-        count = self.data.column_count
-        if self.prior.noise == "shared":
-            rss, count = np.full_like(rss, rss.sum()), np.full_like(count, count.sum())
-        return self.prior.noise_shape + 0.5 * count, self.prior.noise_rate + 0.5 * rss
 
     def explained(self, F: Array, sums: Sums) -> Array:
         """(N,) 2 f_j'(sum w l y_j) - f_j' D_j f_j: what the factors take off a sample's weighted sum of squares."""

@@ -16,7 +16,7 @@ from scipy.special import betaln, digamma
 
 from ..data import Data
 from ..kernels.contract import Array, Kernels, Message, Sums, VIColumns, VIRows
-from ..model import LOG_2PI, Beta, Prior, gamma_kl
+from ..model import LOG_2PI, Beta, Prior, column_noise_posterior, gamma_kl
 
 TERMS = ("likelihood", "loadings", "activations", "noise_precision", "loading_precision", "inclusion_rate")
 
@@ -65,7 +65,7 @@ class CAVI:
             pi_a, pi_b = np.full(K, self.prior.inclusion.a), np.full(K, self.prior.inclusion.b)
         tau_shape, tau_rate = empty, empty
         if self.column_noise:
-            tau_shape, tau_rate = self.noise_posterior(self.data.column_rss(L, F))
+            tau_shape, tau_rate = column_noise_posterior(self.data, self.prior, self.data.column_rss(L, F))
         columns = VIColumns(
             f_mean=F.copy(),
             f_var=np.zeros((self.n_covariances(), K, K)) if self.joint else np.zeros((K, N)),
@@ -91,7 +91,7 @@ class CAVI:
         f_mean, f_var = self.kernels.vi_activations(columns, sums, self.weight(columns))
         columns = columns._replace(f_mean=f_mean, f_var=f_var)
         if self.column_noise:
-            tau_shape, tau_rate = self.noise_posterior(self.expected_rss(columns, sums))
+            tau_shape, tau_rate = column_noise_posterior(self.data, self.prior, self.expected_rss(columns, sums))
             columns = columns._replace(tau_shape=tau_shape, tau_rate=tau_rate)
         alpha_shape, alpha_rate = self.update_alpha(sums)
         pi_a, pi_b = self.update_pi(sums)
@@ -241,13 +241,6 @@ class CAVI:
         else:
             spread = np.sum(np.einsum("jkk->kj", D) * columns.f_var, axis=0)
         return self.data.column_ss - 2.0 * np.sum(F * sums.LY, axis=0) + quadratic + spread
-
-    def noise_posterior(self, rss: Array) -> tuple[Array, Array]:
-        """q(tau_j), or one q(tau) repeated for every sample (3.3)."""
-        count = self.data.column_count
-        if self.prior.noise == "shared":
-            rss, count = np.full_like(rss, rss.sum()), np.full_like(count, count.sum())
-        return self.prior.noise_shape + 0.5 * count, self.prior.noise_rate + 0.5 * rss
 
     def column_likelihood(self, columns: VIColumns) -> float:
         """The likelihood's parts that depend on column-wise tau and on y^2 alone (3.10)."""
