@@ -33,6 +33,7 @@ SIGNED = frozenset({"loadings", "activations"})
 VARIANCE_FLOOR = 1e-6
 # A new permutation must lower a draw's loss by more than rounding can; so ties never cycle.
 IMPROVEMENT = 1e-10
+MAX_ITER = 100  # rounds; a fixed point is usually reached in a few
 # Entries of a chunk of draws: some tens of megabytes of working memory.
 CHUNK_ENTRIES = 2_000_000
 
@@ -130,7 +131,7 @@ def relabel(
     prior: Prior | None = None,
     groups: ArrayLike | None = None,
     unit_norm: bool | None = None,
-    max_iter: int = 100,
+    max_iter: int = MAX_ITER,
 ) -> Any:
     """Find one labelling for many draws; only factors that share a prior may swap.
 
@@ -157,7 +158,9 @@ def relabel(
     labels = _checked_groups(prior, groups, activations.shape[-1])
     if unit_norm is None:
         unit_norm = activations.ndim == 4 and activations.shape[0] > 1
-    found = _relabel_activations(activations, labels, bool(unit_norm), int(max_iter))
+    lead = activations.shape[:-2]
+    F = activations.reshape(-1, *activations.shape[-2:])
+    found = fixed_point(F, lead, labels, bool(unit_norm), int(max_iter))
     return (_relabel_tree(draws, found), found) if is_tree else found
 
 
@@ -190,15 +193,17 @@ def match(p: Any, reference: Any) -> Matching:
 # ---- Appendix C ---------------------------------------------------------------------------------------------------
 
 
-def _relabel_activations(
-    activations: NDArray[np.floating], groups: NDArray[Any], unit_norm: bool, max_iter: int
+def fixed_point(
+    F: Any, lead: tuple[int, ...], groups: NDArray[Any], unit_norm: bool, max_iter: int = MAX_ITER
 ) -> Relabelling:
-    """Alternate steps 1 and 2 from draws that are all matched to the first chain's last one."""
-    *lead, N, K = activations.shape
-    F = activations.reshape(-1, N, K)
-    norm = np.sqrt(np.einsum("tjk,tjk->tk", F, F, dtype=np.float64))
+    """Alternate steps 1 and 2 from draws that are all matched to the first chain's last one.
+
+    F: (draw, n_samples, n_factors), an array or what reads one block by block; lead: the draws' own axes, chains first.
+    """
+    blocks = (F[part] for part in _chunks(F))
+    norm = np.concatenate([np.sqrt(np.einsum("tjk,tjk->tk", block, block, dtype=np.float64)) for block in blocks])
     scale = 1.0 / np.where((norm > 0) & unit_norm, norm, 1.0)
-    floor = VARIANCE_FLOOR * float(np.sum((norm * scale) ** 2)) / F.size or 1.0
+    floor = VARIANCE_FLOOR * float(np.sum((norm * scale) ** 2)) / int(np.prod(F.shape)) or 1.0
     order, signs = _match_to_draw(F, lead[-1] - 1, groups)
     cost: list[float] = []
     converged = False
@@ -212,8 +217,8 @@ def _relabel_activations(
         logger.warning("relabelling stopped at max_iter=%d before it reached a fixed point; raise max_iter", max_iter)
         mean, variance = _step_1(F, scale, order, signs, floor)
     return Relabelling(
-        permutations=order.reshape(*lead, K),
-        signs=signs.reshape(*lead, K),
+        permutations=order.reshape(*lead, -1),
+        signs=signs.reshape(*lead, -1),
         mean=mean,
         sd=np.sqrt(variance),
         cost=np.array(cost),

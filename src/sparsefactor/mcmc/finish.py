@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -12,15 +10,12 @@ from numpy.typing import NDArray
 
 from ..model import Prior
 from ..posterior import Labels, MCMCPosterior
-from ..relabel import VARIANCE_FLOOR, Relabelling, _chunks, _match_to_draw, _step_1, _step_2
+from ..relabel import Relabelling, fixed_point
 from ..storage.draws import Sink
 from ..storage.moments import chain_moments, mixture, posterior_fields
 from .chain import Chain
 
-logger = logging.getLogger("sparsefactor")
-
 HELD_BYTES = 100e6  # activations up to this size are read once and held
-MAX_ITER = 100
 
 
 class Activations:
@@ -54,38 +49,11 @@ class Activations:
         return np.concatenate(pieces)
 
 
-def label(draws: xr.DataTree, prior: Prior, max_iter: int = MAX_ITER) -> Relabelling:
-    """What `relabel` finds for these draws, to the bit, reading the activations block by block (section 5)."""
-    F: Any = Activations(draws)
-    n_chains, n_draws = F.source.shape[:2]
-    groups, unit_norm = prior.factor_groups(), n_chains > 1
-    norm = np.empty((len(F), F.shape[2]))
-    for part in _chunks(F):
-        block = F[part]
-        norm[part] = np.sqrt(np.einsum("tjk,tjk->tk", block, block))
-    scale = 1.0 / np.where((norm > 0) & unit_norm, norm, 1.0)
-    floor = VARIANCE_FLOOR * float(np.sum((norm * scale) ** 2)) / int(np.prod(F.shape)) or 1.0
-    order, signs = _match_to_draw(F, n_draws - 1, groups)
-    cost: list[float] = []
-    converged = False
-    while not converged and len(cost) < max_iter:
-        mean, variance = _step_1(F, scale, order, signs, floor)
-        new_order, new_signs, risk = _step_2(F, scale, order, mean, variance, groups)
-        converged = np.array_equal(new_order, order) and np.array_equal(new_signs, signs)
-        order, signs = new_order, new_signs
-        cost.append(risk)
-    if not converged:
-        logger.warning("relabelling stopped after %d rounds before it reached a fixed point", max_iter)
-        mean, variance = _step_1(F, scale, order, signs, floor)
-    return Relabelling(
-        permutations=order.reshape(n_chains, n_draws, -1),
-        signs=signs.reshape(n_chains, n_draws, -1),
-        mean=mean,
-        sd=np.sqrt(variance),
-        cost=np.array(cost),
-        converged=converged,
-        unit_norm=unit_norm,
-    )
+def label(draws: xr.DataTree, prior: Prior) -> Relabelling:
+    """What `relabel` finds for these draws, reading the activations block by block (section 5)."""
+    F = Activations(draws)
+    lead = F.source.shape[:2]
+    return fixed_point(F, lead, prior.factor_groups(), unit_norm=lead[0] > 1)
 
 
 def posterior(prior: Prior, labels: Labels, sink: Sink, chains: Sequence[Chain]) -> MCMCPosterior:
