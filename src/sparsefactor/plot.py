@@ -1,8 +1,12 @@
-"""Figures: inclusion as heatmaps, and the ELBO's climb. matplotlib is imported when a figure is drawn."""
+"""Figures: inclusion as heatmaps, the ELBO's climb, measures over time, factors as bars over samples.
+
+matplotlib is imported when a figure is drawn.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +24,30 @@ LINE_COLOR = "#0072B2"  # of the Okabe-Ito palette
 MOST_TICKS = 30
 # A panel is drawn with fewer pixels than this either way, at any usual resolution.
 MOST_PIXELS = 1200
+
+# Of the Okabe-Ito palette, which readers of any colour vision tell apart; dashes tell plain from default as well.
+STYLES = (("#E69F00", "--"), ("#D55E00", "-"), ("#56B4E9", "--"), ("#0072B2", "-"), ("#009E73", "-"), ("#CC79A7", "--"))
+MOST_BARS_ACROSS = 13  # factors beside each other
+
+
+@dataclass(frozen=True)
+class Line:
+    """One trial or chain: y over x, in the colour of its group; a marked one is drawn thick, with its end."""
+
+    x: Sequence[float]
+    y: Sequence[float]
+    group: str
+    marked: bool = False
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Lines under one title, with horizontal lines to compare them to."""
+
+    title: str
+    ylabel: str
+    lines: Sequence[Line]
+    levels: Mapping[str, float] = field(default_factory=dict)
 
 
 def inclusion_heatmap(panels: Mapping[str, ArrayLike], *, height: float = 5.0) -> Figure:
@@ -82,6 +110,70 @@ def elbo(p: Any) -> Figure:
     right.set(xlabel="iteration", ylabel="last ELBO minus ELBO")
     if rising.any():
         right.set_yscale("log")
+    return figure
+
+
+def over_time(grid: Sequence[Sequence[Panel]], *, note: str = "") -> Figure:
+    """A grid of panels over computation time (log axis), with one legend below and a note under it."""
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    rows, columns = len(grid), max(len(row) for row in grid)
+    figure = Figure(figsize=(3.6 * columns + 0.6, 2.7 * rows + 1.1), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    groups = list(dict.fromkeys(line.group for row in grid for panel in row for line in panel.lines))
+    style = {group: STYLES[i % len(STYLES)] for i, group in enumerate(groups)}
+    for r, row in enumerate(grid):
+        for ax, panel in zip(axes[r], row, strict=False):
+            for line in panel.lines:
+                color, dash = style[line.group]
+                width, alpha = (2.4, 1.0) if line.marked else (0.9, 0.7)
+                ax.plot(line.x, line.y, color=color, linestyle=dash, linewidth=width, alpha=alpha)
+                if line.marked:
+                    ax.plot(line.x[-1:], line.y[-1:], "o", color=color, markersize=5)
+            for value in panel.levels.values():
+                ax.axhline(value, color="0.4", linestyle=":", linewidth=1)
+            ax.set(xscale="log", title=panel.title, ylabel=panel.ylabel)
+            ax.grid(alpha=0.25)
+            if r == rows - 1:
+                ax.set_xlabel("seconds of computation")
+    handles = [Line2D([], [], color=style[g][0], linestyle=style[g][1], label=g) for g in groups]
+    handles.append(Line2D([], [], color="0.2", linewidth=2.4, marker="o", label="largest ELBO"))
+    for name in dict.fromkeys(name for row in grid for panel in row for name in panel.levels):
+        handles.append(Line2D([], [], color="0.4", linestyle=":", label=name))
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize="small")
+    if note:
+        figure.suptitle(note, fontsize="small", color="0.3")
+    return figure
+
+
+def factor_bars(activations: ArrayLike, sample_names: Sequence[Any], shares: ArrayLike, *, note: str = "") -> Figure:
+    """Factors as bars over named samples, in order of the share of variance they explain.
+
+    activations: (n_samples, n_factors); shares: (n_factors,) in [0, 1].
+    """
+    from matplotlib.figure import Figure
+
+    values, share = np.asarray(activations, dtype=np.float64), np.asarray(shares, dtype=np.float64)
+    n_samples, n_factors = values.shape
+    order = np.argsort(-share)
+    across = min(MOST_BARS_ACROSS, n_factors)
+    rows = -(-n_factors // across)
+    figure = Figure(figsize=(2.6 + 0.75 * across, rows * (1.0 + 0.14 * n_samples)), layout="constrained")
+    axes = figure.subplots(rows, across, squeeze=False, sharey=True)
+    for place, ax in enumerate(axes.flat):
+        if place >= n_factors:
+            ax.set_visible(False)
+            continue
+        bars = values[:, order[place]]
+        ax.barh(np.arange(n_samples), bars, color=np.where(bars < 0, "#D55E00", "#0072B2"), height=0.8)
+        ax.axvline(0, color="0.5", linewidth=0.5)
+        ax.set_title(f"{order[place] + 1}\n{share[order[place]]:.1%}", fontsize="small")
+        ax.set_xticks([])
+        ax.tick_params(axis="y", labelsize=6)
+    axes[0, 0].set_yticks(np.arange(n_samples), [str(name) for name in sample_names])
+    axes[0, 0].invert_yaxis()
+    figure.suptitle(note or "Factors over samples, with the share of variance explained", fontsize="small")
     return figure
 
 

@@ -18,8 +18,8 @@ CASES = [(inclusion, missing) for inclusion in ([0.3, 0.7], Beta(2.0, 3.0)) for 
 LIMIT = 4.5
 
 
-def oracle(*moves):
-    return lambda data, prior: Gibbs(data, prior, ReferenceKernels(data, prior), [MOVES[name]() for name in moves])
+def oracle(data, prior):
+    return Gibbs(data, prior, ReferenceKernels(data, prior))
 
 
 def prior_of(inclusion, noise="feature") -> Prior:
@@ -29,17 +29,7 @@ def prior_of(inclusion, noise="feature") -> Prior:
 @pytest.mark.statistical
 @pytest.mark.parametrize(("inclusion", "missing"), CASES)
 def test_sampler_passes(inclusion, missing):
-    scores = joint_scores(prior_of(inclusion), oracle(), missing=missing, replicates=300)
-    assert np.abs(scores).max() < LIMIT
-
-
-@pytest.mark.slow
-@pytest.mark.statistical
-@pytest.mark.parametrize("noise", ["feature", "shared", "sample"])
-@pytest.mark.parametrize(("inclusion", "missing"), CASES)
-@pytest.mark.parametrize("moves", [(), tuple(MOVES)], ids=["plain", "moves"])
-def test_sampler_passes_at_length(inclusion, missing, noise, moves):
-    scores = joint_scores(prior_of(inclusion, noise), oracle(*moves), missing=missing, replicates=1500)
+    scores = joint_scores(prior_of(inclusion), oracle, missing=missing, replicates=300)
     assert np.abs(scores).max() < LIMIT
 
 
@@ -130,3 +120,14 @@ def test_moves_pass_together_in_any_order(order):
 def test_each_move_passes_and_a_wrong_one_fails(right, wrong, missing):
     assert np.abs(move_scores(right(), missing)).max() < LIMIT
     assert np.abs(move_scores(wrong(), missing)).max() > 1.5 * LIMIT
+
+
+@pytest.mark.slow
+@pytest.mark.statistical
+@pytest.mark.parametrize("noise", ["feature", "shared", "sample"])
+@pytest.mark.parametrize(("inclusion", "missing"), CASES)
+@pytest.mark.parametrize("with_moves", [False, True], ids=["plain", "moves"])
+def test_compiled_sampler_passes_at_length(inclusion, missing, noise, with_moves):
+    moves = [MOVES["scale"](), MOVES["exchange"](), BoldShear()] if with_moves else []
+    scores = joint_scores(prior_of(inclusion, noise), compiled, missing=missing, replicates=1000, moves=moves)
+    assert np.abs(scores).max() < LIMIT

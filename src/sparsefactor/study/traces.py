@@ -79,6 +79,7 @@ def vi_trials(
     data = as_data(X)
     clock = Clock()
     trials: list[WatchedTrial] = []
+    load_kernels(data, prior)
     with single_blas_thread():
         cavi = CAVI(data, prior, build_kernels(data, prior, "auto", 1))
         with clock:
@@ -136,6 +137,7 @@ def chain(
     watch, means = Watch(clock), Means(gauge)
     names = () if recipe == "plain" else defaults_of(sf.sample, "moves")["moves"]
     key = stream_key(seed, number)
+    load_kernels(data, prior)
     with single_blas_thread():
         gibbs = Gibbs(data, prior, build_kernels(data, prior, "auto", 1), [MOVES[name]() for name in names])
         with clock:
@@ -170,6 +172,15 @@ def chain_start(data: Data, prior: sf.Prior, recipe: Recipe, number: int, seed: 
         warnings.simplefilter("ignore", sf.ConvergenceWarning)  # a start need not have converged
         vi = sf.fit_vi(data, prior, seed=seed, max_iter=500, tol=1e-2, n_threads=1)
     return dispersed_start(vi, np.random.default_rng([seed, number, 3]))
+
+
+def load_kernels(data: Data, prior: sf.Prior) -> None:
+    """One sweep of each method, thrown away, so that no clock counts the loading of compiled code."""
+    kernels = build_kernels(data, prior, "auto", 1)
+    cavi, gibbs = CAVI(data, prior, kernels), Gibbs(data, prior, kernels)
+    start = nth_start(data, prior, "random", 0, 0)
+    cavi.sweep(cavi.start(start.L, start.F), rescale=True)
+    gibbs.sweep(gibbs.start(start.L, start.F), stream_key(0, 0), 0)
 
 
 def nth_start(data: Data, prior: sf.Prior, init: str, number: int, seed: int) -> Start:

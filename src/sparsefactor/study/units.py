@@ -1,0 +1,185 @@
+"""A study is made of units, each a function of its settings; what a unit found is kept under a hash of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import multiprocessing
+import os
+import platform
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import sparsefactor as sf
+
+logger = logging.getLogger("sparsefactor")
+
+FORMAT = 1  # raised when what a unit keeps changes its meaning
+LIBRARIES = ("numpy", "scipy", "numba", "matplotlib")
+
+Arrays = dict[str, NDArray[Any]]
+Findings = tuple[dict[str, Any], Arrays]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A piece of the study: `work(settings, **inputs)`. Only settings decide what it finds."""
+
+    work: Callable[..., Findings]
+    settings: dict[str, Any]
+    inputs: dict[str, Any] = field(default_factory=dict)
+    cost: float = 1.0  # of all units together, for the progress
+
+    @property
+    def key(self) -> str:
+        text = json.dumps([FORMAT, sf.__version__, self.settings], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+    @property
+    def title(self) -> str:
+        return str(self.settings.get("title", self.key))
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the study has come; `share` is of the work, known to be done before included."""
+
+    done: int
+    total: int
+    share: float
+    seconds: float
+    title: str
+
+
+Report = Callable[[Progress], None]
+
+
+class Cache:
+    """Findings on disk, one file a unit, written whole or not at all."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def path(self, key: str) -> Path:
+        return self.folder / f"{key}.npz"
+
+    def get(self, key: str) -> Findings | None:
+        path = self.path(key)
+        if not path.exists():
+            return None
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in file.files}
+            return json.loads(str(arrays.pop("facts"))), arrays
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as problem:
+            logger.warning("%s cannot be read and is made again: %s", path, problem)
+            return None
+
+    def put(self, key: str, findings: Findings) -> None:
+        facts, arrays = findings
+        handle, name = tempfile.mkstemp(dir=self.folder, suffix=".part")
+        with os.fdopen(handle, "wb") as file:
+            np.savez_compressed(file, facts=np.array(json.dumps(facts)), **arrays)  # type: ignore[arg-type]
+        os.replace(name, self.path(key))
+
+
+def run_units(units: Sequence[Unit], cache: Cache, jobs: int, report: Report | None = None) -> list[Findings]:
+    """What each unit found, in order: from the cache where it is there, else by `jobs` processes at a time."""
+    found: dict[str, Findings] = {}
+    waiting: dict[str, Unit] = {}
+    for unit in units:
+        kept = cache.get(unit.key)
+        if kept is None:
+            waiting[unit.key] = unit
+        else:
+            found[unit.key] = kept
+    whole = sum(unit.cost for unit in units) or 1.0
+    left = sum(unit.cost for unit in waiting.values())
+    begin = time.monotonic()
+
+    def settle(unit: Unit, findings: Findings) -> None:
+        nonlocal left
+        cache.put(unit.key, findings)
+        found[unit.key] = findings
+        left -= unit.cost
+        tell(unit.title)
+
+    def tell(title: str) -> None:
+        if report is not None:
+            report(Progress(len(found), len(units), 1.0 - left / whole, time.monotonic() - begin, title))
+
+    tell("begins" if not found else f"goes on; {len(found)} units were there")
+    if jobs == 1:
+        for unit in waiting.values():
+            settle(unit, unit.work(unit.settings, **unit.inputs))
+    elif waiting:
+        _side_by_side(list(waiting.values()), jobs, settle)
+    return [found[unit.key] for unit in units]
+
+
+def _side_by_side(units: Iterable[Unit], jobs: int, settle: Callable[[Unit, Findings], None]) -> None:
+    # Spawned: a forked child would share locks with threads it does not have. The costly ones first.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
+        futures: dict[Future[Findings], Unit] = {
+            pool.submit(unit.work, unit.settings, **unit.inputs): unit
+            for unit in sorted(units, key=lambda unit: -unit.cost)
+        }
+        pending = set(futures)
+        try:
+            while pending:
+                done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                for future in done:
+                    settle(futures[future], future.result())
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def run_record(command: str, settings: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """How results came about: settings, versions, machine, time."""
+    return {
+        "command": command,
+        "settings": settings,
+        "versions": {"sparsefactor": sf.__version__, "python": platform.python_version(), **_versions()},
+        "machine": {
+            "system": f"{platform.system()} {platform.machine()}",
+            "processor": _processor(),
+            "cores": os.cpu_count(),
+        },
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "seconds_of_this_run": round(seconds, 2),
+        "clock": "CPU seconds of inference on one core; measuring, loading and compiling do not count",
+        "arguments": sys.argv[1:],
+    }
+
+
+def _versions() -> dict[str, str]:
+    versions = {}
+    for name in LIBRARIES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
