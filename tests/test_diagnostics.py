@@ -253,11 +253,24 @@ def test_combining_by_weight(good):
 
 def test_bad_choices_are_refused(good):
     for chains in ([], [4], [-1], [0, 0]):
-        with pytest.raises(ValueError, match="chains must be different numbers from 0 to 3"):
+        with pytest.raises(ValueError, match=r"chains must be different numbers among \(0, 1, 2, 3\)"):
             good.keep_chains(chains)
-    for weights in ([1, 1], [0, 0, 0, 0], [1, 1, 1, -1], [1, 1, 1, np.nan]):
+    for chains in (1, "01", [0.5], None):
+        with pytest.raises(TypeError, match="chains must be a list of whole numbers; got"):
+            good.keep_chains(chains)
+    for weights in ([1, 1], [0, 0, 0, 0], [1, 1, 1, -1], [1, 1, 1, np.nan], "ab", [1, "b", 1, 1], {}):
         with pytest.raises(ValueError, match="weights must be 4 numbers"):
             good.combine(weights)
+
+
+def test_chains_keep_their_numbers(good):
+    kept = good.keep_chains([2, 0])
+    assert kept.chain_numbers == (2, 0)
+    assert [mode.chains for mode in find_modes(kept)] == [(2, 0)]
+    assert [mode.chains for mode in find_modes(good.keep_chains([1]))] == [(1,)]
+    np.testing.assert_array_equal(kept.keep_chains([2]).loadings_mean, good.keep_chains([2]).loadings_mean)
+    with pytest.raises(ValueError, match=r"different numbers among \(2, 0\)"):
+        kept.keep_chains([1])
 
 
 # ---- a real run ---------------------------------------------------------------------------------------------------
@@ -273,9 +286,9 @@ def run(tmp_path_factory) -> MCMCPosterior:
 @pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # ArviZ on constant parameters
 def test_arviz_works_on_the_draws_unchanged(run):
     for draws in (run.draws, run.unlabelled_draws()):
-        frame = az.summary(draws, var_names=["loading_precision", "activations"])
+        frame = az.summary(draws)
         assert isinstance(frame, pd.DataFrame)
-        assert len(frame) == K + 25 * K
+        assert len(frame) == K + 25 * K + 2 * 30 * K + 30
         assert az.rhat(draws)["loading_precision"].shape == (K,)
         assert az.ess(draws)["activations"].shape == (25, K)
     np.testing.assert_allclose(

@@ -65,6 +65,12 @@ def heavy_mask() -> np.ndarray:
     return X
 
 
+def rank_two(scale: float) -> np.ndarray:
+    """Explained without error by two factors: residuals are all rounding."""
+    rng = np.random.default_rng(0)
+    return scale * rng.standard_normal((20, 2)) @ rng.standard_normal((2, 30))
+
+
 CASES = {
     "tiny": lambda: scaled(1e-150),
     "small": lambda: scaled(1e-8),
@@ -73,6 +79,9 @@ CASES = {
     "nearly constant": nearly_constant,
     "duplicated": duplicated,
     "rank one": rank_one,
+    "rank two": lambda: rank_two(1.0),
+    "rank two, large": lambda: rank_two(1e4),
+    "rank two, huge": lambda: rank_two(1e8),
     "one entry": one_entry_samples,
     "heavy mask": heavy_mask,
     "one feature": lambda: base()[:, :1],
@@ -104,8 +113,13 @@ def test_fit_and_sample_are_finite(case, noise):
     X = CASES[case]()
     prior = sf.Prior(n_factors=3, inclusion=0.3, noise=noise)
     vi = sf.fit_vi(X, prior, n_trials=3, max_iter=60)
-    mc = sf.sample(X, prior, n_chains=1, n_warmup=10, n_draws=10)
-    for p in (vi, mc):
+    results = [vi]
+    try:
+        results.append(sf.sample(X, prior, n_chains=1, n_warmup=10, n_draws=10))
+    except ValueError as problem:
+        assert case == "rank two, huge"
+        assert "rescale X to unit variance" in str(problem)
+    for p in results:
         for values in (p.loadings_mean, p.activations_mean, p.noise_precision_mean, p.inclusion_prob, p.reconstruct()):
             assert np.all(np.isfinite(values))
 
@@ -140,3 +154,23 @@ def test_ctrl_c_keeps_the_best_state_so_far(tmp_path):
     out, err = process.communicate(timeout=20)
     assert out.strip() == "INTERRUPTED True", err
     assert process.returncode == 0
+
+
+def test_ctrl_c_during_a_shear_keeps_the_optimum_it_left(monkeypatch):
+    sim = sf.simulate_paper(snr=25, seed=9)
+    prior = sf.Prior(inclusion=[0.1] * 5 + [0.9])
+    seen: list[float] = []
+    advance = Trial.advance
+
+    def interrupted(self, until, tolerance):
+        if self.fallback is not None:
+            seen.append(self.fallback.elbo)
+            self.state = self.state._replace(elbo=self.fallback.elbo - 1.0)  # as where a shear does not pay
+            raise KeyboardInterrupt
+        advance(self, until, tolerance)
+
+    monkeypatch.setattr(Trial, "advance", interrupted)
+    vi = sf.fit_vi(sim.X, prior, n_trials=2)
+    assert seen
+    assert vi.status is sf.Status.INTERRUPTED
+    assert vi.elbo >= seen[0]

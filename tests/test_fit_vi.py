@@ -151,6 +151,7 @@ def test_superfluous_factors_are_pruned():
     assert kept.n_factors == 8
     assert pruned.n_factors == 3
     assert pruned.elbo > kept.elbo
+    assert pruned.trials.loc[pruned.trials["won"], "elbo"].item() == pruned.elbo
     assert pruned.prior.n_factors == 3
     assert sf.score(pruned, sim)["z_accuracy"] > 0.9
 
@@ -197,11 +198,26 @@ def test_racing_drops_and_keeps_the_winner(easy):
         ({"seed": -1}, "seed must be"),
         ({"backend": "abacus"}, "backend must be one of"),
         ({"activations": "both"}, "activations must be one of"),
+        ({"tol": None}, "tol must be zero or positive; got None"),
+        ({"n_threads": 1.5}, "n_threads must be a whole number"),
     ],
 )
 def test_bad_settings_are_refused(easy, options, message):
     with pytest.raises(ValueError, match=message):
         sf.fit_vi(easy.X, PRIOR, **options)
+
+
+def test_what_is_not_a_prior_or_a_flag_is_refused(easy):
+    with pytest.raises(TypeError, match="prior must be a Prior; got 6"):
+        sf.fit_vi(easy.X, 6)
+    with pytest.raises(TypeError, match="race must be True or False; got 'no'"):
+        sf.fit_vi(easy.X, PRIOR, race="no")
+
+
+def test_a_warning_points_at_the_callers_line(easy):
+    with pytest.warns(sf.ConvergenceWarning) as caught:
+        sf.fit_vi(easy.X, PRIOR, n_trials=1, max_iter=2)
+    assert caught[0].filename == __file__
 
 
 def test_inclusion_matrix_must_fit_the_features(easy):

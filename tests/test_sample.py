@@ -40,7 +40,7 @@ def test_draws_are_a_datatree_with_named_dims(easy, noise, inclusion):
     assert draws["loadings"].dims == ("chain", "draw", "feature", "factor")
     assert draws["activations"].dims == ("chain", "draw", "observation", "factor")
     assert draws["loadings"].shape == (2, 20, 30, 2)
-    assert draws["inclusion"].dtype == bool
+    assert draws["inclusion"].dtype == np.int8
     own = {"feature": ("feature",), "shared": (), "sample": ("observation",)}[noise]
     assert draws["noise_precision"].dims == ("chain", "draw", *own)
     assert ("inclusion_rate" in draws) == prior.learns_inclusion

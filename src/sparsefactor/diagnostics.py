@@ -234,7 +234,7 @@ def find_modes(mc: MCMCPosterior) -> tuple[Mode, ...]:
     members = [np.flatnonzero(group == g) for g in np.unique(group)]
     members.sort(key=lambda chains: (-len(chains), -log_joint[chains].mean()))
     return tuple(
-        Mode(_name(n), tuple(int(c) for c in chains), float(log_joint[chains].mean()))
+        Mode(_name(n), tuple(mc.chain_numbers[c] for c in chains), float(log_joint[chains].mean()))
         for n, chains in enumerate(members)
     )
 

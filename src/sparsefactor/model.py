@@ -122,6 +122,12 @@ class Prior:
                 )
 
 
+def check_prior(prior: Any) -> None:
+    """Refuse what is not a Prior."""
+    if not isinstance(prior, Prior):
+        raise TypeError(f"prior must be a Prior; got {prior!r}; pass e.g. sparsefactor.Prior(n_factors=6)")
+
+
 def _check_positive(name: str, value: Any) -> None:
     number = np.ndim(value) == 0 and not isinstance(value, bool | np.bool_)
     try:
@@ -129,12 +135,14 @@ def _check_positive(name: str, value: Any) -> None:
     except TypeError:
         good = False
     if not good:
-        raise ValueError(f"{name} must be a positive number; got {value!r}; the usual choice is 1e-3")
+        raise ValueError(f"{name} must be a positive number; got {value!r}; leave it out or pass one above zero")
 
 
 def _checked_inclusion(inclusion: Any) -> NDArray[np.float64]:
     try:
         values = np.array(inclusion, dtype=np.float64)
+        if inclusion is None:
+            raise TypeError
     except (TypeError, ValueError):
         raise ValueError(
             f"inclusion must be a number, a vector, a matrix or a Beta; got {inclusion!r}; pass e.g. inclusion=0.1"
@@ -147,7 +155,7 @@ def _checked_inclusion(inclusion: Any) -> NDArray[np.float64]:
     if not inside.all():
         bad = values[~inside].flat[0]
         raise ValueError(
-            f"inclusion must lie strictly between 0 and 1; got {bad:g}; use e.g. 0.999 where a factor is surely dense"
+            f"inclusion must lie strictly between 0 and 1; got {bad:g}; use e.g. 0.001 or 0.999 for what is nearly sure"
         )
     values.flags.writeable = False
     return values
@@ -158,7 +166,7 @@ def column_noise_posterior(data: Data, prior: Prior, rss: NDArray[np.float64]) -
 
     For noise="shared" there is one tau, and its shape and rate are repeated for every sample.
     """
-    count = data.column_count
+    count, rss = data.column_count, np.maximum(rss, 0.0)  # formed by differences, it may round below zero
     if prior.noise == "shared":
         rss, count = np.full_like(rss, rss.sum()), np.full_like(count, count.sum())
     return prior.noise_shape + 0.5 * count, prior.noise_rate + 0.5 * rss

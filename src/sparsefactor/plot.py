@@ -122,7 +122,7 @@ def over_time(grid: Sequence[Sequence[Panel]], *, note: str = "") -> Figure:
     figure = Figure(figsize=(3.6 * columns + 0.6, 2.7 * rows + 1.1), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
     groups = list(dict.fromkeys(line.group for row in grid for panel in row for line in panel.lines))
-    style = {group: STYLES[i % len(STYLES)] for i, group in enumerate(groups)}
+    style: dict[str, tuple[str, Any]] = {group: STYLES[i % len(STYLES)] for i, group in enumerate(groups)}
     for r, row in enumerate(grid):
         for ax, panel in zip(axes[r], row, strict=False):
             for line in panel.lines:

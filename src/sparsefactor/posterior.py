@@ -41,7 +41,7 @@ class Status(enum.Enum):
     DROPPED = "Dropped while racing: other trials were ahead; pass race=False to run every trial to the end."
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Labels:
     """The names and the centring that a posterior carries from its data."""
 
@@ -50,7 +50,7 @@ class Labels:
     offset: Array
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class _Posterior:
     """The questions both posteriors answer. Shapes: see DESIGN's table of words in docs/index.md."""
 
@@ -91,7 +91,7 @@ class _Posterior:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class VIPosterior(_Posterior):
     """A variational posterior: q's moments, its ELBO and how it was found."""
 
@@ -151,7 +151,7 @@ class VIPosterior(_Posterior):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class MCMCPosterior(_Posterior):
     """Draws of the posterior under one labelling, and their moments."""
 
@@ -164,6 +164,11 @@ class MCMCPosterior(_Posterior):
     @property
     def n_chains(self) -> int:
         return self.permutations.shape[0]
+
+    @property
+    def chain_numbers(self) -> tuple[int, ...]:
+        """The chains' own numbers, which they keep when others are left out."""
+        return tuple(int(number) for number in self.draws["posterior"]["chain"].values)
 
     def reconstruct(self) -> Array:
         """(n_samples, n_features): the mean over draws of F'L', centring undone; fills what was missing."""
@@ -187,14 +192,15 @@ class MCMCPosterior(_Posterior):
         return diagnose(self)
 
     def keep_chains(self, chains: Sequence[int]) -> MCMCPosterior:
-        """The posterior of some of the chains, e.g. of one mode; the others' draws are left out."""
+        """The posterior of some of the chains, by number, e.g. of one mode; the others' draws are left out."""
         from .storage import reduced
 
-        chosen = [int(chain) for chain in chains]
-        if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(range(self.n_chains)):
-            raise ValueError(
-                f"chains must be different numbers from 0 to {self.n_chains - 1}; got {list(chains)}; choose among them"
-            )
+        numbers = self.chain_numbers
+        if np.ndim(chains) != 1 or not all(isinstance(chain, int | np.integer) for chain in chains):
+            raise TypeError(f"chains must be a list of whole numbers; got {chains!r}; pass e.g. [{numbers[0]}]")
+        if not len(chains) or len(set(chains)) < len(chains) or not set(chains) <= set(numbers):
+            raise ValueError(f"chains must be different numbers among {numbers}; got {chains!r}; choose among them")
+        chosen = [numbers.index(chain) for chain in chains]
         weights = None if self.weights is None else _shares(self.weights[chosen], len(chosen))
         kept = replace(
             self,
@@ -215,7 +221,10 @@ class MCMCPosterior(_Posterior):
 
 def _shares(weights: ArrayLike | None, n: int) -> Array:
     """(n,) weights that add up to one."""
-    given = np.ones(n) if weights is None else np.asarray(weights, dtype=np.float64)
+    try:
+        given = np.ones(n) if weights is None else np.asarray(weights, dtype=np.float64)
+    except (TypeError, ValueError):
+        given = np.empty(0)
     if given.shape != (n,) or not np.isfinite(given).all() or given.min() < 0 or given.sum() <= 0:
         raise ValueError(
             f"weights must be {n} numbers, none negative and not all zero; got {weights!r}; pass one for each chain"

@@ -151,7 +151,7 @@ def test_build_kernels_chooses_and_refuses() -> None:
     assert isinstance(build_kernels(case.data, case.prior, "reference"), ReferenceKernels)
     with pytest.raises(ValueError, match="backend must be one of"):
         build_kernels(case.data, case.prior, "gpu")
-    with pytest.raises(ValueError, match="n_threads must be at least 1"):
+    with pytest.raises(ValueError, match="n_threads must be a whole number of at least 1"):
         build_kernels(case.data, case.prior, n_threads=0)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..data import Data
 from ..kernels.contract import Kernels
 from ..kernels.reference import ReferenceKernels
@@ -14,8 +16,9 @@ def build_kernels(data: Data, prior: Prior, backend: str = "auto", n_threads: in
     """The engine called `backend` for this data and prior; "auto" is "cpu". n_threads=None: every core."""
     if backend not in BACKENDS:
         raise ValueError(f"backend must be one of {BACKENDS}; got {backend!r}; choose one of them")
-    if n_threads is not None and n_threads < 1:
-        raise ValueError(f"n_threads must be at least 1; got {n_threads}; pass None to use every core")
+    whole = isinstance(n_threads, int | np.integer) and not isinstance(n_threads, bool)
+    if n_threads is not None and not (whole and n_threads >= 1):
+        raise ValueError(f"n_threads must be a whole number of at least 1; got {n_threads!r}; pass None for every core")
     if backend == "reference":
         return ReferenceKernels(data, prior)
     try:

@@ -71,7 +71,8 @@ class ReferenceKernels:
             A = self.row_gram(i, message)
             b = message.F.T @ data.Y[i]
             if self.feature_noise:
-                tau_rate = prior.noise_rate + 0.5 * self.expected_rss(i, A, b, mu[i], s2[i], eta[i])
+                # A sum of squares formed by differences may round below zero.
+                tau_rate = prior.noise_rate + 0.5 * max(self.expected_rss(i, A, b, mu[i], s2[i], eta[i]), 0.0)
                 tau[i] = self.tau_shape[i] / tau_rate
                 sums.terms[0] += 0.5 * data.row_count[i] * (digamma(self.tau_shape[i]) - np.log(tau_rate))
                 sums.terms[2] -= gamma_kl(self.tau_shape[i], tau_rate, prior.noise_shape, prior.noise_rate)
@@ -138,7 +139,7 @@ class ReferenceKernels:
             b = message.F.T @ data.Y[i]
             if self.feature_noise:
                 rss = data.row_ss[i] - 2.0 * L[i] @ b + L[i] @ A @ L[i]
-                tau[i] = noise.gamma[i] / (prior.noise_rate + 0.5 * rss)
+                tau[i] = noise.gamma[i] / (prior.noise_rate + 0.5 * max(rss, 0.0))
                 log_density = prior.noise_shape * np.log(prior.noise_rate) - gammaln(prior.noise_shape)
                 log_density += (prior.noise_shape - 1) * np.log(tau[i]) - prior.noise_rate * tau[i]
                 sums.terms[0] += tau[i] * data.row_ss[i]

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..kernels.noise import stream_key
 from ..storage.draws import Sink
+from ..storage.moments import add_signal
 from .checkpoint import Checkpoint, flatten, unflatten, write
 from .state import Gibbs, GibbsState
 from .temper import power
@@ -85,7 +86,7 @@ class Chain:
             "inclusion_rate": state.pi,
             "lp": self.log_joint,
         }
-        self.signal += values["activations"] @ values["loadings"].T
+        add_signal(self.signal, values["activations"], values["loadings"])
         self.sink.keep(self.number, t, values)
 
     # ---- checkpoints ------------------------------------------------------------------------------------------

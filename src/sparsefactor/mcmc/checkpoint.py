@@ -10,6 +10,7 @@ import hashlib
 import json
 import logging
 import os
+import sys
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,7 +54,7 @@ def slot(folder: Path, chain: int, generation: int) -> Path:
 def write(folder: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint into its generation's slot, whole or not at all."""
     path = slot(folder, checkpoint.chain, checkpoint.generation)
-    write_atomically(path, encode(checkpoint))
+    write_atomically(path, *_parts(checkpoint))
 
 
 def read_latest(folder: Path, run: str, chain: int) -> Checkpoint:
@@ -78,11 +79,25 @@ def read_latest(folder: Path, run: str, chain: int) -> Checkpoint:
     for reason in bad:
         message = f"checkpoint refused: {reason}; chain {chain} goes on from the other one, at sweep {best.sweep}"
         logger.warning(message)
-        warnings.warn(message, CheckpointWarning, stacklevel=2)
+        warnings.warn(message, CheckpointWarning, stacklevel=_users_level())
     return best
 
 
+def _users_level() -> int:
+    """The stacklevel, for a warning of the caller, of the first line outside this package."""
+    package = str(Path(__file__).parents[1])
+    level, frame = 0, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
+        level, frame = level + 1, frame.f_back
+    return max(level, 1)
+
+
 def encode(checkpoint: Checkpoint) -> bytes:
+    return b"".join(_parts(checkpoint))
+
+
+def _parts(checkpoint: Checkpoint) -> list[Any]:
+    """The file's content, one buffer after another; the arrays themselves are not copied."""
     arrays = {name: np.ascontiguousarray(values) for name, values in checkpoint.arrays.items()}
     header = {
         **{name: value for name, value in checkpoint._asdict().items() if name != "arrays"},
@@ -93,21 +108,24 @@ def encode(checkpoint: Checkpoint) -> bytes:
         ],
     }
     text = json.dumps(header).encode()
-    parts = [MAGIC, len(text).to_bytes(8, "little"), text, *(values.tobytes() for values in arrays.values())]
-    content = b"".join(parts)
-    return content + hashlib.sha256(content).digest()
+    buffers = [values.reshape(-1).view(np.uint8).data for values in arrays.values()]
+    parts = [MAGIC, len(text).to_bytes(8, "little"), text, *buffers]
+    total = hashlib.sha256()
+    for part in parts:
+        total.update(part)
+    return [*parts, total.digest()]
 
 
 def decode(content: bytes, run: str, chain: int) -> Checkpoint:
     """The checkpoint in `content`; anything else is refused by a CheckpointError that completes "FILE ..."."""
     if not content.startswith(MAGIC):
         raise CheckpointError("is not a checkpoint of sparsefactor")
-    body, digest = content[:-DIGEST], content[-DIGEST:]
+    body, digest = memoryview(content)[:-DIGEST], content[-DIGEST:]
     if hashlib.sha256(body).digest() != digest:
         raise CheckpointError("is damaged or cut short (its checksum is wrong)")
     start = len(MAGIC) + 8
     length = int.from_bytes(body[len(MAGIC) : start], "little")
-    header = json.loads(body[start : start + length])
+    header = json.loads(bytes(body[start : start + length]))
     if header["version"] > VERSION:
         raise CheckpointError(
             f"has version {header['version']}, and this sparsefactor reads up to {VERSION}: upgrade it"
@@ -123,11 +141,12 @@ def decode(content: bytes, run: str, chain: int) -> Checkpoint:
     return Checkpoint(run, chain, header["generation"], header["sweep"], float.fromhex(header["log_joint"]), arrays)
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, *content: Any) -> None:
     """Replace a file as a whole, so that it survives a kill or a loss of power at any moment."""
     temporary = path.with_name(f".{path.name}.tmp")
     with temporary.open("wb") as file:
-        file.write(content)
+        for part in content:
+            file.write(part)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)

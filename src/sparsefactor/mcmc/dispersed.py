@@ -9,7 +9,7 @@ import numpy as np
 
 from ..data import Data
 from ..model import Prior
-from ..posterior import VIPosterior
+from ..posterior import Status, VIPosterior
 from ..start import PORTFOLIO, Start
 from ..vi.fit import ConvergenceWarning, fit_vi
 
@@ -30,6 +30,12 @@ def dispersed_start(vi: VIPosterior, rng: np.random.Generator) -> Start:
     return Start("vi", np.where(Z, L, 0.0), np.ascontiguousarray(F.T))
 
 
+def stop_if_interrupted(vi: VIPosterior) -> None:
+    """fit_vi keeps what it has when it is interrupted; a half-done start is none."""
+    if vi.status is Status.INTERRUPTED:
+        raise KeyboardInterrupt
+
+
 def optima(data: Data, prior: Prior, n_chains: int, seed: int, backend: str) -> Iterator[Start]:
     """One start per chain, at the VI optimum that a start of its own climbs to."""
     for chain in range(n_chains):
@@ -37,4 +43,5 @@ def optima(data: Data, prior: Prior, n_chains: int, seed: int, backend: str) -> 
             warnings.simplefilter("ignore", ConvergenceWarning)  # a start need not have converged
             name = PORTFOLIO[chain % len(PORTFOLIO)]
             vi = fit_vi(data, prior, init=name, n_trials=1, race=False, seed=seed + chain, backend=backend, tol=1e-2)
+        stop_if_interrupted(vi)
         yield dispersed_start(vi, np.random.default_rng([seed, chain, 3]))

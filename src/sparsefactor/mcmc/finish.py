@@ -12,7 +12,7 @@ from ..model import Prior
 from ..posterior import Labels, MCMCPosterior
 from ..relabel import Relabelling, fixed_point
 from ..storage.draws import Sink
-from ..storage.moments import chain_moments, mixture, posterior_fields
+from ..storage.moments import blocks, chain_moments, mixture, posterior_fields
 from .chain import Chain
 
 HELD_BYTES = 100e6  # activations up to this size are read once and held
@@ -69,7 +69,15 @@ def posterior(prior: Prior, labels: Labels, sink: Sink, chains: Sequence[Chain])
         labels=labels,
         **posterior_fields(mixture(chain_moments(draws), weights)),
         draws=draws,
-        signal_mean=np.mean([chain.signal / chain.kept for chain in chains], axis=0),
+        signal_mean=_mean_signal(chains),
         permutations=labelling.permutations,
         signs=labelling.signs,
     )
+
+
+def _mean_signal(chains: Sequence[Chain]) -> NDArray[np.float64]:
+    """(n_samples, n_features): the chains' mean of F'L', a sample at a time."""
+    mean = np.empty_like(chains[0].signal)
+    for part in blocks(len(mean), 1):
+        mean[part] = np.mean([chain.signal[part] / chain.kept for chain in chains], axis=0)
+    return mean

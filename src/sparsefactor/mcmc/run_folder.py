@@ -8,6 +8,7 @@ result.sf       moments and labelling, once the run is done
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -30,6 +31,7 @@ from .checkpoint import Checkpoint, read_latest, sync_folder, write_atomically
 
 FORMAT = "sparsefactor run"
 VERSION = 1
+BACKEND_OF = {"CpuKernels": "cpu", "ReferenceKernels": "reference"}
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,10 @@ def settings_of(data: Data, prior: Prior, engine: str, precision: str, **setting
     init = settings.pop("init")
     arrays = [data.Y, data.offset, data.feature_names.astype(str), data.sample_names.astype(str)]
     hidden = [] if data.observed is None else [data.observed]
-    given = [prior.inclusion.a, prior.inclusion.b] if isinstance(prior.inclusion, Beta) else [prior.inclusion]
+    beta = isinstance(prior.inclusion, Beta)
+    given = [float(prior.inclusion.a), float(prior.inclusion.b)] if beta else [prior.inclusion]
     named = {f.name: getattr(prior, f.name) for f in fields(prior) if f.name != "inclusion"}
+    named |= {name: float(value) for name, value in named.items() if name.endswith(("_shape", "_rate"))}
     return {
         **{name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()},
         "init": f"Start {digest(init.L, init.F)}" if isinstance(init, Start) else init,
@@ -91,7 +95,7 @@ def create(
         run.checkpoints.mkdir()
         save_starts(run)
         _write_record(run, n_draws, settings)
-        os.replace(making, path)
+        _move_into_place(making, path)
         sync_folder(path.parent)
     except BaseException:
         shutil.rmtree(making, ignore_errors=True)
@@ -99,8 +103,20 @@ def create(
     return RunFolder(path, run.token)
 
 
-def reopen(path: Path, n_draws: int, settings: dict[str, Any]) -> RunFolder:
-    """The run at `path`, if it is one, was made with these settings, and asks for no fewer draws than before."""
+def _move_into_place(making: Path, path: Path) -> None:
+    try:
+        os.replace(making, path)
+    except OSError as problem:
+        if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise
+        raise RuntimeError(
+            f"one process at a time may begin a run; another wrote {str(path)!r} while this one made its starts; "
+            "call again to go on with what is there once it is done, or pass another path"
+        ) from problem
+
+
+def reopen(path: Path, settings: dict[str, Any]) -> RunFolder:
+    """The run at `path`, if it is one and was made with these settings."""
     record = _read_record(path)
     for name in sorted(settings.keys() | record["settings"].keys()):
         old, new = record["settings"].get(name), settings.get(name)
@@ -110,26 +126,33 @@ def reopen(path: Path, n_draws: int, settings: dict[str, Any]) -> RunFolder:
                     f"a run goes on with the same {name}; the one in {str(path)!r} was made with another; "
                     f"pass that {name}, or another path"
                 )
+            if name == "engine":
+                raise ValueError(
+                    f"a run goes on with the backend it began with; the one in {str(path)!r} was made by {old}; got "
+                    f"{new}; pass {f'backend={BACKEND_OF[old]!r}' if old in BACKEND_OF else 'that backend'}, or "
+                    "another path"
+                )
             raise ValueError(
                 f"a run goes on with the settings it began with; the one in {str(path)!r} has {name}={old!r}; "
                 f"got {name}={new!r}; pass {name}={old!r}, or another path"
             )
-    if n_draws < record["n_draws"]:
-        raise ValueError(
-            f"a run can be extended, not cut; the one in {str(path)!r} has n_draws={record['n_draws']}; got "
-            f"n_draws={n_draws}; pass at least {record['n_draws']} and take the draws you want, or another path"
-        )
     return RunFolder(path, record["token"])
 
 
-def extend(run: RunFolder, n_draws: int, settings: dict[str, Any]) -> None:
-    """Write down that the run now has this many draws, and that its result is no more."""
-    run.result.unlink(missing_ok=True)
+def extend(run: RunFolder, n_draws: int, settings: dict[str, Any]) -> list[Checkpoint]:
+    """Write down that the run now has this many draws; where every chain goes on from.
+
+    Nothing is changed unless every chain can go on, and a result stays until the new one takes its place.
+    """
+    old = int(_read_record(run.path)["n_draws"])
+    if n_draws < old:
+        raise ValueError(
+            f"a run can be extended, not cut; the one in {str(run.path)!r} has n_draws={old}; got "
+            f"n_draws={n_draws}; pass at least {old} and take the draws you want, or another path"
+        )
+    checkpoints = [run.latest(chain) for chain in range(settings["n_chains"])]
     _write_record(run, n_draws, settings)
-
-
-def n_draws_of(run: RunFolder) -> int:
-    return int(_read_record(run.path)["n_draws"])
+    return checkpoints
 
 
 def _write_record(run: RunFolder, n_draws: int, settings: dict[str, Any]) -> None:

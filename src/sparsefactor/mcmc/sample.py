@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 
 from ..data import Data, as_data
 from ..engine import build_kernels
+from ..engine.threads import single_blas_thread
 from ..model import Prior
 from ..posterior import Labels, MCMCPosterior
 from ..start import INITS, Start, starts
@@ -22,7 +23,7 @@ from ..storage.result import load_run, save_result
 from ..vi.fit import ConvergenceWarning, fit_vi
 from . import run_folder
 from .chain import Chain, Plan
-from .dispersed import dispersed_start, optima
+from .dispersed import dispersed_start, optima, stop_if_interrupted
 from .finish import posterior
 from .moves import MOVES
 from .progress import Callback, Display
@@ -33,6 +34,8 @@ from .state import Gibbs
 logger = logging.getLogger("sparsefactor")
 
 CHAIN_INITS = (*INITS, "optima")
+# Noise precisions are of the order of the scale's inverse square, and single precision ends near 1e38.
+SINGLE_SCALES = (1e-15, 1e15)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,17 +64,20 @@ class Options:
                 continue
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
                 raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}; raise it")
-        if not isinstance(self.init, Start) and self.init not in CHAIN_INITS:
+            object.__setattr__(self, name, int(value))
+        named = isinstance(self.init, str) and self.init in CHAIN_INITS
+        if not named and not isinstance(self.init, Start):
             raise ValueError(f"init must be one of {CHAIN_INITS} or a Start; got {self.init!r}; choose one of them")
         unknown = [name for name in self.moves if name not in MOVES]
         if unknown:
             raise ValueError(f"moves must be among {tuple(MOVES)}; got {unknown[0]!r}; leave it out")
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {PRECISIONS}; got {self.precision!r}; choose one of them")
-        if not (isinstance(self.checkpoint_seconds, int | float) and self.checkpoint_seconds >= 0):
-            raise ValueError(
-                f"checkpoint_seconds must be zero or positive; got {self.checkpoint_seconds!r}; the default suits most"
-            )
+        seconds = self.checkpoint_seconds
+        number = isinstance(seconds, int | float | np.integer | np.floating) and not isinstance(seconds, bool)
+        if not (number and seconds >= 0):
+            raise ValueError(f"checkpoint_seconds must be zero or positive; got {seconds!r}; the default suits most")
+        object.__setattr__(self, "checkpoint_seconds", float(seconds))
         if not (self.progress is None or isinstance(self.progress, bool) or callable(self.progress)):
             raise TypeError(
                 f"progress must be True, False, None or a function; got {self.progress!r}; pass one of them"
@@ -85,7 +91,12 @@ class Options:
         """What decides the draws, apart from their number."""
         names = ("n_chains", "n_warmup", "thin", "moves", "temper", "seed", "init")
         chosen = {name: getattr(self, name) for name in names}
-        return run_folder.settings_of(data, prior, engine, self.precision, **chosen)
+        return run_folder.settings_of(data, prior, engine, self.stored_precision(data), **chosen)
+
+    def stored_precision(self, data: Data) -> str:
+        """Double where draws of data at this scale might leave the range of single precision."""
+        least, most = SINGLE_SCALES
+        return self.precision if least < data.unit_scale < most else "double"
 
 
 def sample(
@@ -126,16 +137,19 @@ def sample(
         and settings of an earlier one goes on with it, whether it was killed, interrupted, or done (with larger
         n_draws), and ends with the draws of a run that was never stopped. resume: a path that must hold a run.
     checkpoint_seconds: what a kill may cost, where there is a path.
-    precision: of loadings and noise precisions on disk; "double" keeps every bit at nearly twice the size.
+    precision: of loadings and noise precisions on disk; "double" keeps every bit at nearly twice the size, and is
+        used for data at a scale beyond single precision.
     """
+    if not isinstance(prior, Prior):
+        raise TypeError(f"prior must be a Prior; got a {type(prior).__name__}; pass e.g. Prior(n_factors=10)")
     options = Options(
         n_chains=n_chains,
         n_warmup=n_warmup,
         n_draws=n_draws,
         thin=thin,
         init=init,
-        moves=tuple(moves),
-        temper=init == "random" if temper is None else bool(temper),
+        moves=_moves(moves),
+        temper=isinstance(init, str) and init == "random" if temper is None else bool(temper),
         seed=seed,
         backend=backend,
         n_jobs=n_jobs,
@@ -144,16 +158,25 @@ def sample(
         checkpoint_seconds=checkpoint_seconds,
         precision=precision,
     )
-    data = as_data(X, center=center)
+    with single_blas_thread():  # starts, sweeps and moments: no sum depends on the number of BLAS threads
+        return _sample(as_data(X, center=center), prior, options)
+
+
+def _sample(data: Data, prior: Prior, options: Options) -> MCMCPosterior:
     prior.check_fits(data)
-    kernels = build_kernels(data, prior, backend, threads_per_chain(n_jobs, n_chains))
+    if isinstance(options.init, Start):
+        own = next(starts(data, prior, options.init, 1, options.seed))  # refuses one that does not fit
+        L, F = (np.ascontiguousarray(values, dtype=np.float64) for values in (own.L, own.F))
+        options = replace(options, init=Start(own.name, L, F))
+    n_threads = threads_per_chain(options.n_jobs, options.n_chains)
+    kernels = build_kernels(data, prior, options.backend, n_threads)
     gibbs = Gibbs(data, prior, kernels, [MOVES[name]() for name in options.moves])
     labels = Labels(feature_names=data.feature_names, sample_names=data.sample_names, offset=data.offset)
     layout = Layout(prior, labels)
     if options.path is None:
-        sink = MemoryDraws(layout, n_chains, n_draws)
+        sink = MemoryDraws(layout, options.n_chains, options.n_draws)
         chains = _started(gibbs, options, sink, chain_starts(data, prior, options))
-        run_chains(chains, n_jobs, Display(chains, progress), None, checkpoint_seconds)
+        run_chains(chains, options.n_jobs, Display(chains, options.progress), None, options.checkpoint_seconds)
         return posterior(prior, labels, sink, chains)
     return _sample_to(options.path, gibbs, layout, labels, options)
 
@@ -171,24 +194,41 @@ def _sample_to(path: Path, gibbs: Gibbs, layout: Layout, labels: Labels, options
                 chain.save(run.checkpoints, run.token)
 
         run_folder.create(path, layout, options.n_draws, settings, save_starts)
-    run = run_folder.reopen(path, options.n_draws, settings)
+    run = run_folder.reopen(path, settings)
     with run_folder.sole_writer(path):
-        if run.result.exists() and run_folder.n_draws_of(run) == options.n_draws:
-            try:
-                return load_run(path)
-            except ValueError as problem:
-                logger.warning("the result of a run is made again from its draws: %s", problem)
-        run_folder.extend(run, options.n_draws, settings)
+        done = _finished(run)
+        if done is not None and done.permutations.shape[1] == options.n_draws:
+            return done
+        checkpoints = run_folder.extend(run, options.n_draws, settings)
         sink = ZarrDraws(layout, path, options.n_chains, options.n_draws)
         chains = [Chain(number, gibbs, options.plan, sink) for number in range(options.n_chains)]
         for chain in chains:
-            chain.restore(run.latest(chain.number))
+            chain.restore(checkpoints.pop(0))
             if chain.sweep:
                 logger.info("chain %d: goes on at sweep %d of %d", chain.number, chain.sweep, chain.plan.n_sweeps)
         run_chains(chains, options.n_jobs, Display(chains, options.progress), run, options.checkpoint_seconds)
         result = posterior(gibbs.prior, labels, sink, chains)
-        save_result(result, path)
+        save_result(result, path, run.token)
     return result
+
+
+def _finished(run: RunFolder) -> MCMCPosterior | None:
+    """What the run found when it was last done, perhaps with fewer draws than it is to have now."""
+    if not run.result.exists():
+        return None
+    try:
+        return load_run(run.path)
+    except ValueError as problem:
+        logger.warning("the result of a run is made again from its draws: %s", problem)
+        return None
+
+
+def _moves(moves: Any) -> tuple[str, ...]:
+    if isinstance(moves, str) or not isinstance(moves, Iterable):
+        raise TypeError(
+            f"moves must be a list of names among {tuple(MOVES)}; got {moves!r}; pass a list, or () for none"
+        )
+    return tuple(moves)
 
 
 def _started(gibbs: Gibbs, options: Options, sink: Sink, begin: Iterable[Start]) -> list[Chain]:
@@ -202,15 +242,19 @@ def _started(gibbs: Gibbs, options: Options, sink: Sink, begin: Iterable[Start])
 
 
 def _chosen_path(path: str | PathLike[str] | None, resume: str | PathLike[str] | None) -> Path | None:
+    """The folder of the run, absolute: its draws are read later, wherever the process may be by then."""
     if resume is None:
-        return None if path is None else Path(path)
-    if path is not None and Path(path) != Path(resume):
+        return None if path is None else Path(path).absolute()
+    chosen = Path(resume).absolute()
+    if path is not None and Path(path).absolute() != chosen:
         raise ValueError(f"path and resume must agree; got {str(path)!r} and {str(resume)!r}; pass one of them")
-    if not Path(resume).exists():
+    if not chosen.exists():
         raise FileNotFoundError(
             f"resume must hold a run; {str(resume)!r} does not exist; pass path= to begin one there"
         )
-    return Path(resume)
+    if chosen.is_dir() and not any(chosen.iterdir()):
+        raise FileNotFoundError(f"resume must hold a run; {str(resume)!r} is empty; pass path= to begin one there")
+    return chosen
 
 
 def chain_starts(data: Data, prior: Prior, options: Options) -> Iterator[Start]:
@@ -222,6 +266,7 @@ def chain_starts(data: Data, prior: Prior, options: Options) -> Iterator[Start]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # a start need not have converged
             vi = fit_vi(data, prior, seed=options.seed, backend=options.backend, max_iter=500, tol=1e-2)
+        stop_if_interrupted(vi)
         for chain in range(options.n_chains):
             yield dispersed_start(vi, np.random.default_rng([options.seed, chain, 3]))
     elif options.init == "optima":

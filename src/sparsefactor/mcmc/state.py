@@ -125,7 +125,13 @@ class Gibbs:
     def sample_f(self, state: GibbsState, sums: Sums, power: float, rng: np.random.Generator) -> Array:
         """F given the rest (2.5)."""
         weight = power * self.weight(state.tau)
-        return self.kernels.gibbs_activations(sums, weight, rng.standard_normal(state.F.shape))
+        F = self.kernels.gibbs_activations(sums, weight, rng.standard_normal(state.F.shape))
+        if not np.isfinite(F).all():
+            raise ValueError(
+                "draws must be finite; the activations are not, since the factors explain these data to within "
+                "rounding; rescale X to unit variance, or raise noise_rate"
+            )
+        return F
 
     def sample_tau(self, F: Array, sums: Sums, rng: np.random.Generator) -> Array:
         """Column-wise tau given the rest (2.1)."""

@@ -30,7 +30,10 @@ ROUNDED = ("loadings", "noise_precision")
 
 
 class Kept(NamedTuple):
-    """A variable that is kept: its own dims and shape (without chain and draw), and its type."""
+    """A variable that is kept: its own dims and shape (without chain and draw), and its type.
+
+    Inclusions are 0 and 1, since ArviZ takes no differences of booleans.
+    """
 
     dims: tuple[str, ...]
     shape: tuple[int, ...]
@@ -50,7 +53,7 @@ class Layout:
         if not prior.learns_inclusion:
             del dims["inclusion_rate"]
         self.variables = {
-            name: Kept(own, tuple(len(self.coords[d]) for d in own), bool if name == "inclusion" else float)
+            name: Kept(own, tuple(len(self.coords[d]) for d in own), np.int8 if name == "inclusion" else float)
             for name, own in dims.items()
         }
         self.variables["lp"] = Kept((), (), float)
@@ -144,8 +147,10 @@ class ZarrDraws:
     def __init__(self, layout: Layout, folder: Path, n_chains: int, n_draws: int) -> None:
         zarr = import_zarr()
         self.layout, self.folder, self.n_chains, self.n_draws = layout, folder, n_chains, n_draws
-        group = zarr.open_group(folder, path=GROUP, mode="r+")
-        self.arrays = {name: group[name] for name in layout.variables}
+        # A chunk of zeros is written like any other, so that one that is not there is known to be lost.
+        with zarr.config.set({"array.write_empty_chunks": True}):
+            group = zarr.open_group(folder, path=GROUP, mode="r+")
+            self.arrays = {name: group[name] for name in layout.variables}
         self.buffers: list[Arrays] = [{} for _ in range(n_chains)]
         self.unsettled: list[list[Path]] = [[] for _ in range(n_chains)]
         for array in self.arrays.values():
@@ -202,7 +207,7 @@ class ZarrDraws:
             self._write(chain, kept - rest, kept)
 
     def tree(self) -> xr.DataTree:
-        return stored_tree(self.layout, self.arrays)
+        return stored_tree(self.layout, self.folder, self.arrays, self.n_draws)
 
     def labelled(self, permutations: NDArray[np.intp], signs: NDArray[np.int8]) -> xr.DataTree:
         return relabelled_tree(self.tree(), permutations, signs)
@@ -217,31 +222,77 @@ class ZarrDraws:
 
     def _write(self, chain: int, first: int, last: int) -> None:
         for name, array in self.arrays.items():
-            array[chain, first:last] = self._buffer(chain)[name][: last - first]
-            key = array.metadata.encode_chunk_key((chain, first // self.layout.chunk, *(0,) * (array.ndim - 2)))
-            path = self.folder / GROUP / name / key
-            if path.exists():  # a chunk of zeros alone is not written at all
-                self.unsettled[chain].append(path)
+            array[chain, first:last] = _rounded(name, self._buffer(chain)[name][: last - first], array.dtype)
+            self.unsettled[chain].append(_chunk_path(self.folder, array, name, chain, first))
 
 
-def stored_tree(layout: Layout, arrays: dict[str, Any]) -> xr.DataTree:
-    """The draws of a store under the sampler's own labels, read when looked at."""
+def _rounded(name: str, values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    if name not in ROUNDED or dtype == values.dtype:
+        return values
+    with np.errstate(over="ignore", under="ignore"):
+        rounded = values.astype(dtype)
+    finite = np.isfinite(rounded)
+    if not finite.all():
+        raise ValueError(
+            f"draws kept in single precision must lie within its range; {name} has {values[~finite].flat[0]:g}; "
+            'sample with precision="double" and another path, or bring all features to a similar scale'
+        )
+    return rounded
+
+
+def stored_tree(layout: Layout, folder: Path, arrays: dict[str, Any], n_draws: int) -> xr.DataTree:
+    """The first draws of a store under the sampler's own labels, read when looked at."""
+    n_chains = arrays["lp"].shape[0]
     variables = {}
     for name, kept in layout.variables.items():
-        lazy = LazyDraws(partial(_read, arrays[name]), arrays[name].shape, kept.dtype)
+        read = partial(_read, folder, name, arrays[name])
+        lazy = LazyDraws(read, (n_chains, n_draws, *kept.shape), kept.dtype)
         variables[name] = lazy.variable(("chain", "draw", *kept.dims))
-    n_chains, n_draws = arrays["lp"].shape
     return layout.tree(n_chains, n_draws, variables)
 
 
-def _read(array: Any, chain: int, first: int, last: int) -> NDArray[Any]:
-    return np.asarray(array[chain, first:last])
+def _read(folder: Path, name: str, array: Any, chain: int, first: int, last: int) -> NDArray[Any]:
+    """Some draws of one chain; a chunk that is not there would otherwise be read as zeros."""
+    size = array.chunks[1]
+    for start in range(first - first % size, last, size):
+        path = _chunk_path(folder, array, name, chain, start)
+        if not path.is_file():
+            raise _lost(path, "is not there")
+    try:
+        return np.asarray(array[chain, first:last])
+    except (RuntimeError, ValueError, TypeError, OSError, EOFError) as problem:
+        where = folder / GROUP / name
+        raise _lost(where, f"has a damaged chunk among draws {first} to {last - 1} of chain {chain} ({problem})") from (
+            problem
+        )
 
 
-def open_tree(layout: Layout, folder: Path) -> xr.DataTree:
-    """The draws in `folder`, for reading only."""
-    group = import_zarr().open_group(folder, path=GROUP, mode="r")
-    return stored_tree(layout, {name: group[name] for name in layout.variables})
+def _lost(path: Path, what: str) -> ValueError:
+    return ValueError(
+        f"all draws of a run must be on disk, whole and where they were written; {str(path)!r} {what}; "
+        "restore the folder from a copy (or load it where it is now), or sample again with another path"
+    )
+
+
+def _chunk_path(folder: Path, array: Any, name: str, chain: int, draw: int) -> Path:
+    key = array.metadata.encode_chunk_key((chain, draw // array.chunks[1], *(0,) * (array.ndim - 2)))
+    return folder / GROUP / name / str(key)
+
+
+def open_tree(layout: Layout, folder: Path, n_chains: int, n_draws: int) -> xr.DataTree:
+    """The first draws in `folder`, for reading only."""
+    try:
+        group = import_zarr().open_group(folder, path=GROUP, mode="r")
+        arrays = {name: group[name] for name in layout.variables}
+    except (OSError, KeyError, ValueError) as problem:
+        raise _lost(folder / GROUP, f"cannot be opened ({problem})") from problem
+    for name, kept in layout.variables.items():
+        chains, draws, *own = arrays[name].shape
+        if chains != n_chains or draws < n_draws or tuple(own) != kept.shape:
+            raise _lost(
+                folder / GROUP / name, f"has shape {arrays[name].shape}, not {(n_chains, n_draws, *kept.shape)}"
+            )
+    return stored_tree(layout, folder, arrays, n_draws)
 
 
 def import_zarr() -> Any:

@@ -81,7 +81,7 @@ def load(path: str | PathLike[str]) -> VIPosterior | MCMCPosterior:
     if Path(path).is_dir():
         from .result import load_run  # it reads through this file
 
-        return load_run(Path(path))
+        return load_run(Path(path).absolute())  # its draws are read later, wherever the process may be by then
     return read_file(path)
 
 

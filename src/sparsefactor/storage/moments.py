@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from .lazy import draws_per_block
 
 Array = NDArray[np.float64]
+SIGNAL_ENTRIES = 1_000_000  # of a product F'L' that is made at once
+
 Moments = dict[str, tuple[Array, Array]]  # variable: (mean, variance), each (chain, ...)
 
 
@@ -71,22 +73,31 @@ def posterior_fields(moments: Moments) -> dict[str, Any]:
     return fields
 
 
-def chain_signals(draws: xr.DataTree) -> Array:
-    """(chain, n_samples, n_features): each chain's mean over draws of F'L'."""
+def add_signal(total: Array, F: Array, L: Array) -> None:
+    """Add F L' to `total`, (n_samples, n_features), a part of the features at a time: it needs no second matrix.
+
+    F: (n_samples, n_factors); L: (n_features, n_factors).
+    """
+    for part in blocks(len(L), max(1, SIGNAL_ENTRIES // max(len(F), 1))):
+        total[:, part] += F @ L[part].T
+
+
+def mean_signal(draws: xr.DataTree, weights: Array) -> Array:
+    """(n_samples, n_features): the mean over draws of F'L' with a weight for each chain."""
     posterior = draws["posterior"]
     F = posterior["activations"].variable.transpose("chain", "draw", "observation", "factor")
     L = posterior["loadings"].variable.transpose("chain", "draw", "feature", "factor")
-    n_chains, n_draws, N, _ = F.shape
-    signal = np.zeros((n_chains, N, L.shape[2]))
-    for chain in range(n_chains):
+    _, n_draws, N, _ = F.shape
+    signal = np.zeros((N, L.shape[2]))
+    for chain in np.flatnonzero(weights):
         for part in blocks(n_draws, draws_per_block(L.shape[2:], np.float64)):
             for f, l in zip(F[chain, part].values, L[chain, part].values, strict=True):
-                signal[chain] += f @ l.T
-    return signal / n_draws
+                add_signal(signal, f * (weights[chain] / n_draws), l)
+    return signal
 
 
 def reduced(posterior: Any, weights: Array) -> dict[str, Any]:
     """All fields of an MCMC posterior that depend on the chains' weights, (chain,), adding up to one."""
     fields = posterior_fields(mixture(chain_moments(posterior.draws), weights))
-    fields["signal_mean"] = np.tensordot(weights, chain_signals(posterior.draws), axes=1)
+    fields["signal_mean"] = mean_signal(posterior.draws, weights)
     return fields

@@ -55,12 +55,12 @@ def claims(results: Results) -> list[Claim]:
 
 
 def paragraph(results: Results) -> str:
-    """The claims as a short text."""
+    """The claims as a short text, a line each."""
     sentences = []
     for claim in claims(results):
         row = claim.row()
         sentences.append(f"{claim.claim}. As in the paper: {row['as in the paper']}. Default: {row['default']}.")
-    return " ".join(sentences)
+    return "\n".join(sentences)
 
 
 def settled(run: Run, measure: str = "z_accuracy") -> float:
@@ -71,9 +71,9 @@ def settled(run: Run, measure: str = "z_accuracy") -> float:
     return later[0]
 
 
-def unfinished(results: Results, method: str) -> str:
+def unfinished(results: Results, method: str, *snrs: float) -> str:
     """Said where trials were stopped before they converged, for then a claim about their end is not decided."""
-    runs = [run for snr in results.level.snrs for run in results.of(snr, method)]
+    runs = [run for snr in snrs for run in results.of(snr, method)]
     stopped = sum(run.facts["status"] == "max_iter" for run in runs)
     return f"; {stopped} of {len(runs)} trials were stopped at {results.level.max_iter:,} iterations" if stopped else ""
 
@@ -81,7 +81,7 @@ def unfinished(results: Results, method: str) -> str:
 def vi_is_faster(results: Results, recipe: str) -> Verdict:
     vi = max(run.facts["seconds"] for run in results.of(MIDDLE, f"vi_{recipe}"))
     mcmc = [run.facts["seconds"] for run in results.of(MIDDLE, f"mcmc_{recipe}")]
-    stopped = unfinished(results, f"vi_{recipe}")
+    stopped = unfinished(results, f"vi_{recipe}", MIDDLE)
     text = f"the slowest trial took {vi:.2g} s, a chain {min(mcmc):.3g} to {max(mcmc):.3g} s{stopped}"
     return None if stopped else vi < min(mcmc), text
 
@@ -109,7 +109,7 @@ def best_trial_matches(results: Results, recipe: str) -> Verdict:
         f"accuracy of Z {trial['z_accuracy']:.4f} against {chain['z_accuracy']:.4f}, RRMSE of LF "
         f"{trial['rrmse_signal']:.4f} against {chain['rrmse_signal']:.4f}"
     )
-    stopped = unfinished(results, f"vi_{recipe}")
+    stopped = unfinished(results, f"vi_{recipe}", MIDDLE)
     return None if stopped else loss <= CLOSE, text + stopped
 
 
@@ -122,7 +122,7 @@ def chains_fail(results: Results, recipe: str) -> Verdict:
 def improves(results: Results, recipe: str) -> Verdict:
     values = [results.best(snr, f"vi_{recipe}").last["z_accuracy"] for snr in (NOISY, MIDDLE, CLEAR)]
     text = "accuracy of Z " + ", ".join(f"{value:.4f}" for value in values) + " at snr 1, 5, 25"
-    stopped = unfinished(results, f"vi_{recipe}")
+    stopped = unfinished(results, f"vi_{recipe}", NOISY, MIDDLE, CLEAR)
     return None if stopped else values == sorted(values), text + stopped
 
 
@@ -133,7 +133,7 @@ def matches_everywhere(results: Results, recipe: str) -> Verdict:
         for snr in (NOISY, MIDDLE, CLEAR)
     }
     worst = max(loss, key=lambda snr: loss[snr])
-    stopped = unfinished(results, f"vi_{recipe}")
+    stopped = unfinished(results, f"vi_{recipe}", NOISY, MIDDLE, CLEAR)
     text = f"the best chain is ahead by at most {loss[worst]:+.4f} (snr {worst:g}){stopped}"
     return None if stopped else loss[worst] <= CLOSE, text
 
@@ -142,7 +142,7 @@ def vi_misses_factor_1(results: Results, recipe: str) -> Verdict:
     runs = results.of(NOISY, f"vi_{recipe}")
     have = sum(0 in run.found for run in runs)
     best = results.best(NOISY, f"vi_{recipe}").facts["correlations"][0]
-    stopped = unfinished(results, f"vi_{recipe}")
+    stopped = unfinished(results, f"vi_{recipe}", NOISY)
     text = f"{have} of {len(runs)} trials have it; the best-ELBO trial's correlation is {best:.2f}{stopped}"
     return None if stopped and have == 0 else have == 0, text
 

@@ -206,11 +206,7 @@ def run(level: Level, cache: Cache, jobs: int, report: Report | None = None) -> 
         snr, method = unit.settings["snr"], unit.settings["method"]
         seconds[snr, method] = seconds.get((snr, method), 0.0) + facts["seconds"]
         for place, trace in enumerate(facts["traces"]):
-            own = {
-                name.split("/")[0]: values for name, values in arrays.items() if name.split("/")[1] == str(place)
-            }
+            own = {name.split("/")[0]: values for name, values in arrays.items() if name.split("/")[1] == str(place)}
             runs.append(Run(snr, method, trace["number"], trace, own))
-    baselines = {
-        snr: sf.baseline(sf.simulate_paper(snr=snr, seed=level.seed), prior()) for snr in level.snrs
-    }
+    baselines = {snr: sf.baseline(sf.simulate_paper(snr=snr, seed=level.seed), prior()) for snr in level.snrs}
     return Results(level, runs, baselines, seconds)

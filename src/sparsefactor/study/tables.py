@@ -51,7 +51,7 @@ def run_rows(results: Results) -> Rows:
                 "status": run.facts.get("status", "done"),
                 "sweeps": run.facts["sweeps"],
                 "seconds": run.facts["seconds"],
-                "elbo": run.facts.get("elbo", ""),
+                **({"elbo": run.facts["elbo"]} if "elbo" in run.facts else {}),
                 "factors found": factors,
                 "best mode": "yes" if results.reached(run) else "no",
                 **{title: run.last[name] for name, title in MEASURES.items()},

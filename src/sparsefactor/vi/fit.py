@@ -12,7 +12,7 @@ import numpy as np
 from ..data import Data, as_data
 from ..engine import build_kernels
 from ..engine.threads import single_blas_thread
-from ..model import Prior
+from ..model import Prior, check_prior
 from ..posterior import Labels, Status, VIPosterior
 from ..start import INITS, Start, starts
 from .prune import pruned
@@ -59,12 +59,17 @@ class Options:
                 raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}; raise it")
         for name in ("tol", "rtol"):
             value = getattr(self, name)
-            if not (np.isfinite(value) and value >= 0):
+            number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+            if not (number and np.isfinite(value) and value >= 0):
                 raise ValueError(f"{name} must be zero or positive; got {value!r}; the default suits most data")
         if self.activations not in get_args(Activations):
             raise ValueError(
                 f"activations must be one of {get_args(Activations)}; got {self.activations!r}; choose one of them"
             )
+        for name in ("race", "accelerate", "prune"):
+            value = getattr(self, name)
+            if not isinstance(value, bool | np.bool_):
+                raise TypeError(f"{name} must be True or False; got {value!r}; pass one of them")
         if not isinstance(self.init, Start) and self.init not in INITS:
             raise ValueError(f"init must be one of {INITS} or a Start; got {self.init!r}; choose one of them")
 
@@ -120,6 +125,7 @@ def fit_vi(
         backend=backend,
         n_threads=n_threads,
     )
+    check_prior(prior)
     data = as_data(X, center=center, dtype=dtype)
     prior.check_fits(data)
     with single_blas_thread():
@@ -132,16 +138,18 @@ def _fit(data: Data, prior: Prior, options: Options) -> VIPosterior:
     winner: Trial | None = None
     try:
         run_trials(cavi, options, trials)
-        winner = max(trials, key=lambda trial: trial.elbo)
-        winner = refined(winner, options)
+        winner = refined(best_of(trials), options)
+        trials[winner.number] = winner
     except KeyboardInterrupt:
-        if not trials or not np.isfinite(max(trial.elbo for trial in trials)):
+        if not any(np.isfinite(trial.elbo) for trial in trials):
             raise
-        winner = max(trials, key=lambda trial: trial.elbo)
+        for trial in trials:
+            trial.settle()
+        winner = best_of(trials)
         winner.status = Status.INTERRUPTED
     status = winner.status or Status.MAX_ITER
     if status is not Status.CONVERGED:
-        warnings.warn(f"VI has not converged. {status.value}", ConvergenceWarning, stacklevel=4)
+        warnings.warn(f"VI has not converged. {status.value}", ConvergenceWarning, stacklevel=3)
     logger.info("VI: %d trials, best ELBO %.6f, %s", len(trials), winner.elbo, status.name)
     return posterior(winner, trials, status)
 
@@ -161,20 +169,31 @@ def run_trials(cavi: CAVI, options: Options, trials: list[Trial]) -> None:
             trial.polish(options.max_iter, coarse, rng, kicks=KICKS)
 
 
+def best_of(trials: list[Trial]) -> Trial:
+    """The trial with the highest ELBO."""
+    best = max(trials, key=lambda trial: trial.elbo)
+    if not np.isfinite(best.elbo):
+        raise ValueError(
+            "the ELBO must be finite; it is not in any trial, since sums of squares of these data leave the range of "
+            "double precision; rescale X to unit variance, or raise noise_rate"
+        )
+    return best
+
+
 def race(trials: list[Trial], coarse: Tolerance, options: Options, rng: np.random.Generator) -> None:
     """Advance all trials together and drop the worst after each lap; the finalists' optima are compared in full."""
     running = list(trials)
     for lap, share in LAPS:
         for trial in running:
             trial.advance(min(lap, options.max_iter), coarse)
-        running.sort(key=lambda trial: -trial.elbo)
+        running.sort(key=lambda trial: trial.elbo, reverse=True)
         keep = max(1, round(share * len(trials)))
         for trial in running[keep:]:
             trial.drop()
         running = running[:keep]
     for trial in running:
         trial.polish(options.max_iter, coarse, rng, kicks=KICKS)
-    leader = max(running, key=lambda trial: trial.elbo)
+    leader = best_of(running)
     leader.status = None
     leader.polish(options.max_iter, options.tolerance, rng, kicks=LEADER_KICKS)
 

@@ -41,10 +41,18 @@ class Trial:
         self.next_assignment = FIRST_ASSIGNMENT
         self.seconds = 0.0
         self.trace: list[tuple[int, float, float]] = []
+        self.fallback: VIState | None = None  # the optimum that a shear is trying to better
+
+    def settle(self) -> None:
+        """After an interruption: back to the optimum that a shear has not bettered yet."""
+        if self.fallback is not None and not self.elbo > self.fallback.elbo:
+            self.state = self.fallback
+            self.trace = [point for point in self.trace if point[1] <= self.fallback.elbo]
 
     @property
     def elbo(self) -> float:
-        return self.state.elbo
+        """The state's ELBO; minus infinity where it cannot be computed, so that such a trial never leads."""
+        return -np.inf if np.isnan(self.state.elbo) else self.state.elbo
 
     def drop(self) -> None:
         """Leave the race."""
@@ -72,7 +80,7 @@ class Trial:
         state = self.state
         columns = self.cavi.column_step(state.columns, state.sums)
         if self.momentum is None:
-            return self.cavi.finish(state.rows, columns, np.ones(len(columns.alpha_rate)))
+            return self.kept(self.cavi.finish(state.rows, columns, np.ones(len(columns.alpha_rate))))
         columns, scale = self.cavi.rescale(columns)
         further = self.momentum.propose(columns.f_mean)
         if further is not None:
@@ -82,7 +90,11 @@ class Trial:
             self.momentum.reset()
             self.momentum.propose(columns.f_mean)
             self.iterations += 1  # the pass that was thrown away counts too
-        return self.cavi.finish(state.rows, columns, scale)
+        return self.kept(self.cavi.finish(state.rows, columns, scale))
+
+    def kept(self, new: VIState) -> VIState:
+        """The plain step, which can lower the ELBO by rounding alone; where it does, the climb has ended."""
+        return new if new.elbo >= self.state.elbo else self.state
 
     def assign(self) -> None:
         """Give each factor the inclusion prior that suits it best, where priors differ and that raises the ELBO."""
@@ -104,6 +116,7 @@ class Trial:
         while self.momentum is not None and self.iterations < max_iter:
             begin = time.perf_counter()
             reached, status = self.state, self.status
+            self.fallback = reached
             E, promise = best_shear(self.cavi, reached, rng, kicks)
             if promise > WORTH:
                 self.state, self.status = sheared(self.cavi, reached, E), None
@@ -114,6 +127,7 @@ class Trial:
                 return
             length = len(self.trace)
             self.advance(max_iter, tolerance)
+            self.fallback = None
             if self.elbo <= reached.elbo:
                 self.state, self.status = reached, status
             # The trace shows accepted states only: of the new climb, what lies above the optimum it left.

@@ -167,7 +167,7 @@ def gibbs_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, stre
                 for k in range(K):
                     v[k] = scale[k] * L_in[i, k]
                 rss = row_ss[i] + residual(v, A, b)
-                tau = standard_gamma(tau_shape[i], row, sweep, key0, key1) / (problem.noise_rate + 0.5 * rss)
+                tau = standard_gamma(tau_shape[i], row, sweep, key0, key1) / (problem.noise_rate + 0.5 * max(rss, 0.0))
                 terms[0] += tau * row_ss[i]
                 terms[1] += (half_count[i] + problem.noise_shape - 1.0) * math.log(tau) - problem.noise_rate * tau
             for k in range(K):

@@ -70,7 +70,7 @@ def expected_rss(W, mean, var, a_kk, b, y):
 def update_tau(W, row, n, shape, half_count, noise_shape, noise_rate, terms):
     """q(tau_i) (3.3) from the residuals at the old state, and its ELBO terms less constants (3.9, 3.10)."""
     for r in range(LANES):
-        W[RATE + r] = noise_rate + 0.5 * W[RSS + r]
+        W[RATE + r] = noise_rate + 0.5 * max(W[RSS + r], 0.0)
     for r in range(n):
         W[U(TAU) + U(r)] = shape[row + U(r)] / W[U(RATE) + U(r)]
     for r in range(LANES):

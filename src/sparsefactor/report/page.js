@@ -1,0 +1,100 @@
+"use strict";
+// Builds the page, section by section, from the data in it.
+function sortable(columns, rows, options) {
+  // columns: [{name, number}], rows: arrays; options.limit: rows shown at once.
+  const state = { column: options?.column ?? -1, down: options?.down ?? false, limit: options?.limit ?? 50, rows };
+  const body = el("tbody"), more = el("button", { type: "button" }), count = el("span", { class: "soft" });
+  const heads = columns.map((column, c) => {
+    const button = el("button", { type: "button", text: column.name });
+    button.addEventListener("click", () => {
+      state.down = state.column === c ? !state.down : Boolean(column.number); state.column = c; draw();
+    });
+    return el("th", { scope: "col", class: column.number ? "number" : null }, button);
+  });
+  function draw() {
+    heads.forEach((head, c) => head.setAttribute("aria-sort", c !== state.column ? "none" : state.down ? "descending" : "ascending"));
+    let shown = state.rows;
+    if (state.column >= 0) {
+      const c = state.column, sign = state.down ? -1 : 1, number = columns[c].number;
+      const value = (row) => columns[c].key ? columns[c].key(row[c]) : row[c];
+      shown = [...shown].sort((a, b) => sign * (number ? (value(a) ?? -Infinity) - (value(b) ?? -Infinity) : String(value(a)).localeCompare(String(value(b)), "en", { numeric: true })));
+    }
+    body.replaceChildren(...shown.slice(0, state.limit).map((row) => el("tr", {}, ...row.map((cell, c) => el("td", { class: columns[c].number ? "number" : null, text: fmt(cell) })))));
+    count.textContent = `${Math.min(state.limit, shown.length)} of ${shown.length.toLocaleString("en")} rows`;
+    more.textContent = "show more"; more.hidden = shown.length <= state.limit;
+  }
+  more.addEventListener("click", () => { state.limit *= 4; draw(); });
+  draw();
+  const node = el("div", {}, el("div", { class: "scroll" }, el("table", {}, el("thead", {}, el("tr", {}, ...heads)), body)), el("div", { class: "controls" }, count, more));
+  return { node, set: (next) => { state.rows = next; draw(); } };
+}
+const RENDER = {
+  text: (s) => [el("p", { text: s.text })],
+  claims(s) {
+    const cell = (entry) => el("td", {}, el("span", { class: "verdict " + entry.kind, text: entry.word }), " ", entry.text);
+    const head = el("tr", {}, ...["claim of the paper", "as in the paper", "this package's default"].map((text) => el("th", { scope: "col", text })));
+    const body = s.claims.map((claim) => el("tr", {}, el("td", { text: claim.claim }), cell(claim.plain), cell(claim.default)));
+    return [el("div", { class: "scroll claims" }, el("table", {}, el("thead", {}, head), el("tbody", {}, ...body)))];
+  },
+  table: (s) => [sortable(s.columns, s.rows).node],
+  lines(s) {
+    const hidden = new Set(), charts = [];
+    const legend = el("div", { class: "legend" }, ...Object.entries(s.styles).map(([group, style]) => {
+      const box = el("input", { type: "checkbox" }); box.checked = true;
+      box.addEventListener("change", () => { box.checked ? hidden.delete(group) : hidden.add(group); charts.forEach((c) => c.draw()); });
+      return el("label", {}, box, el("i", { class: style.dash ? "dashed" : null, style: `border-color:${style.color}` }), group);
+    }));
+    const levels = [...new Set(s.panels.flatMap((p) => Object.keys(p.levels || {})))];
+    if (levels.length) legend.append(el("span", { class: "soft", text: "dotted: " + levels.join(", ") }));
+    const reset = el("button", { type: "button", text: "reset zoom" });
+    reset.addEventListener("click", () => charts.forEach((c) => c.reset()));
+    const grid = el("div", { class: "grid" }, ...s.panels.map((panel) => {
+      const chart = lineChart(panel, s.styles, hidden); charts.push(chart);
+      return el("figure", { style: "margin:0" }, el("h3", { text: `${panel.title}: ${panel.ylabel}` }), chart.svg);
+    }));
+    return [legend, el("div", { class: "controls" }, el("span", { class: "soft", text: "Hover over a line for its trial or chain; drag a box to zoom. Thick: the largest ELBO." }), reset), grid];
+  },
+  heatmaps: (s) => [el("div", { class: "heatmaps" }, ...s.panels.map(heatmap))],
+  factors(s) {
+    const K = s.n_factors, G = s.features.length;
+    const loadings = floats(s.loadings), sd = s.sd ? floats(s.sd) : null, prob = bytes(s.inclusion), F = floats(s.activations);
+    const select = el("select", { "aria-label": "factor" }, ...s.order.map((k) => el("option", { value: k, text: `factor ${k + 1} (${(100 * s.shares[k]).toFixed(1)} %)` })));
+    const search = el("input", { type: "search", placeholder: "search features", "aria-label": "search features" });
+    const columns = [{ name: "feature" }, { name: "loading", number: true, key: Math.abs }, ...(sd ? [{ name: "sd", number: true }] : []), { name: "inclusion", number: true }];
+    const rows = () => {
+      const k = Number(select.value), word = search.value.trim().toLowerCase(), out = [];
+      for (let i = 0; i < G; i++) {
+        if (word && !s.features[i].toLowerCase().includes(word)) continue;
+        const j = i * K + k; out.push([s.features[i], Number(loadings[j].toPrecision(4)), ...(sd ? [Number(sd[j].toPrecision(3))] : []), Number((prob[j] / 255).toFixed(2))]);
+      }
+      return out;
+    };
+    const table = sortable(columns, rows(), { column: 1, down: true, limit: 25 });
+    const bars = el("div", { class: "bars" });
+    function draw() {
+      const k = Number(select.value), values = s.samples.map((_, j) => F[j * K + k]);
+      const largest = Math.max(1e-12, ...values.map(Math.abs));
+      let order = values.map((_, j) => j);
+      if (order.length > 60) order = order.sort((a, b) => Math.abs(values[b]) - Math.abs(values[a])).slice(0, 60);
+      bars.replaceChildren(...order.map((j) => {
+        const w = 50 * Math.abs(values[j]) / largest;
+        const bar = el("i", { class: values[j] < 0 ? "below" : null, style: `width:${w}%;left:${values[j] < 0 ? 50 - w : 50}%` });
+        return el("div", { title: `${s.samples[j]}: ${fmt(values[j])}` }, el("span", { text: s.samples[j] }), el("b", {}, bar));
+      }));
+      table.set(rows());
+    }
+    select.addEventListener("change", draw); search.addEventListener("input", () => table.set(rows()));
+    draw();
+    const many = s.samples.length > 60 ? "The 60 samples in which the factor is most active" : "Activation in each sample";
+    return [el("div", { class: "controls" }, select, search), el("div", { class: "grid" }, el("div", {}, el("h3", { text: "Features" }), table.node), el("div", {}, el("h3", { text: many }), bars))];
+  },
+  record: (s) => [el("details", {}, el("summary", { text: "settings, versions, machine, time" }), el("pre", { text: JSON.stringify(s.record, null, 2) }))],
+};
+const data = JSON.parse(document.getElementById("data").textContent);
+const main = document.querySelector("main"), nav = document.querySelector("nav");
+data.sections.forEach((section, n) => {
+  nav.append(el("a", { href: `#s${n}`, text: section.title }));
+  main.append(el("section", { id: `s${n}` }, el("h2", { text: section.title }), section.note ? el("p", { class: "soft", text: section.note }) : null, ...RENDER[section.kind](section)));
+});
+document.body.append(tip);
+document.body.dataset.ready = "yes";

@@ -1,0 +1,90 @@
+"""The report of any posterior: what was fitted, how it went, its factors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import plot
+from ..posterior import MCMCPosterior, VIPosterior
+from . import sections
+from .page import render
+from .sections import Section
+
+
+def posterior_page(p: VIPosterior | MCMCPosterior, *, title: str = "Sparse factor analysis") -> str:
+    """One page for a posterior of either kind."""
+    G, N, K = len(p.feature_names), len(p.sample_names), p.n_factors
+    method = "variational inference" if isinstance(p, VIPosterior) else "Gibbs sampling"
+    shown = [
+        sections.table("Summary", [{"what": name, "value": value} for name, value in summary(p).items()]),
+        *(vi_sections(p) if isinstance(p, VIPosterior) else []),
+        sections.table("Factors at a glance", factor_rows(p)),
+        sections.factors(
+            "Factors and their features",
+            loadings=p.loadings_mean,
+            loadings_sd=p.loadings_sd,
+            inclusion=p.inclusion_prob,
+            activations=p.activations_mean,
+            feature_names=p.feature_names,
+            sample_names=p.sample_names,
+            note="Choose a factor; search features by name; click a column to sort.",
+        ),
+        sections.heatmaps("Probability of inclusion", {"inclusion": p.inclusion_prob}),
+    ]
+    return render(title, f"{G:,} features, {N:,} samples, {K} factors, by {method}", shown)
+
+
+def summary(p: VIPosterior | MCMCPosterior) -> dict[str, str]:
+    """What a reader asks first, as text."""
+    learnt = p.prior.learns_inclusion
+    facts = {
+        "features": f"{len(p.feature_names):,}",
+        "samples": f"{len(p.sample_names):,}",
+        "factors": str(p.n_factors),
+        "inclusion": "learnt" if learnt else "fixed",
+        "noise": p.prior.noise,
+        "active loadings": f"{int((p.inclusion_prob > 0.5).sum()):,} of {p.inclusion_prob.size:,}",
+    }
+    if isinstance(p, VIPosterior):
+        facts |= {"ELBO": f"{p.elbo:,.3f}", "status": f"{p.status.name.lower()}: {p.status.value}"}
+    else:
+        draws = p.permutations.shape[1]
+        facts |= {"chains": str(p.n_chains), "draws of each": f"{draws:,}"}
+    return facts
+
+
+def factor_rows(p: Any) -> list[dict[str, Any]]:
+    """A line per factor: share of variance, active features, the strongest of them."""
+    share = sections.variance_shares(p.loadings_mean, p.activations_mean)
+    rows = []
+    for k in np.argsort(-share, kind="stable"):
+        top = np.argsort(-np.abs(p.loadings_mean[:, k]), kind="stable")[:3]
+        rows.append(
+            {
+                "factor": int(k) + 1,
+                "share of variance": float(share[k]),
+                "features in": int((p.inclusion_prob[:, k] > 0.5).sum()),
+                "strongest": ", ".join(str(p.feature_names[i]) for i in top),
+            }
+        )
+    return rows
+
+
+def vi_sections(p: VIPosterior) -> list[Section]:
+    rows = [
+        {name: ("" if value is None else value) for name, value in trial.items() if name != "won"}
+        | {"won": "yes" if trial.get("won") else ""}
+        for trial in p.trial_records
+    ]
+    found = [sections.table("Trials", rows)]
+    seconds, elbo = np.asarray(p.elbo_history["seconds"]), np.asarray(p.elbo_history["elbo"])
+    if len(seconds) > 1:
+        # A geometric choice of at most a few hundred points draws the same line.
+        chosen = np.unique(np.geomspace(1, len(seconds), 300).astype(int) - 1)
+        line = plot.Line(seconds[chosen].tolist(), elbo[chosen].tolist(), "winning trial", True)
+        found.append(
+            sections.lines("The ELBO's climb", [plot.Panel("winning trial", "ELBO", [line])], [["winning trial"]])
+        )
+    return found

@@ -1,0 +1,145 @@
+"""The sections a report is made of: plain data, which the page's script draws."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .. import plot
+
+Section = dict[str, Any]
+
+MOST_HEATMAP_ROWS = 800
+MOST_LOADINGS = 1_500_000  # numbers of a factor table that a page may carry; beyond, features with no part are left out
+
+
+def text(title: str, words: str) -> Section:
+    return {"kind": "text", "title": title, "text": words}
+
+
+def claims(title: str, rows: Sequence[Mapping[str, Any]], note: str = "") -> Section:
+    """rows: claim, and for plain and default a pair (whether it holds, or None; the words that say why)."""
+    words = {True: ("yes", "holds"), False: ("no", "does not hold"), None: ("open", "not decided")}
+
+    def cell(verdict: tuple[bool | None, str]) -> dict[str, str]:
+        kind, word = words[verdict[0]]
+        return {"kind": kind, "word": word, "text": verdict[1]}
+
+    listed = [{"claim": row["claim"], "plain": cell(row["plain"]), "default": cell(row["default"])} for row in rows]
+    return {"kind": "claims", "title": title, "note": note, "claims": listed}
+
+
+def table(title: str, rows: Sequence[Mapping[str, Any]], note: str = "") -> Section:
+    """rows: of one kind each column; numbers sort as numbers."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    numeric = {name: all(isinstance(row.get(name, 0.0), int | float) for row in rows) for name in names}
+    columns = [{"name": name, "number": numeric[name]} for name in names]
+    cells = [[_plain(row.get(name, None if numeric[name] else "")) for name in names] for row in rows]
+    return {"kind": "table", "title": title, "note": note, "columns": columns, "rows": cells}
+
+
+def lines(title: str, panels: Sequence[plot.Panel], labels: Sequence[Sequence[str]], note: str = "") -> Section:
+    """Panels over time; labels: for each panel, what each of its lines is called when hovered over."""
+    groups = list(dict.fromkeys(line.group for panel in panels for line in panel.lines))
+    styles = {}
+    for i, group in enumerate(groups):
+        color, dash = plot.STYLES[i % len(plot.STYLES)]
+        styles[group] = {"color": color, "dash": dash == "--"}
+    drawn = []
+    for panel, names in zip(panels, labels, strict=True):
+        shown = [
+            {
+                "group": line.group,
+                "label": name,
+                "marked": line.marked,
+                "x": [float(f"{v:.4g}") for v in line.x],
+                "y": [float(f"{v:.5g}") for v in line.y],
+            }
+            for line, name in zip(panel.lines, names, strict=True)
+        ]
+        drawn.append({"title": panel.title, "ylabel": panel.ylabel, "lines": shown, "levels": dict(panel.levels)})
+    return {"kind": "lines", "title": title, "note": note, "styles": styles, "panels": drawn}
+
+
+def heatmaps(title: str, panels: Mapping[str, ArrayLike], note: str = "") -> Section:
+    """Probabilities (n_features, n_factors), one panel each; many features are averaged in groups."""
+    drawn = []
+    for name, values in panels.items():
+        matrix = np.clip(np.asarray(values, dtype=np.float64), 0.0, 1.0)
+        per = -(-len(matrix) // MOST_HEATMAP_ROWS)
+        if per > 1:
+            starts = np.arange(0, len(matrix), per)
+            sizes = np.diff(np.append(starts, len(matrix)))
+            matrix = np.add.reduceat(matrix, starts, axis=0) / sizes[:, None]
+        shade = np.round(255 * matrix).astype(np.uint8)
+        rows, columns = shade.shape
+        drawn.append({"title": name, "rows": rows, "columns": columns, "per": per, "data": encoded(shade)})
+    return {"kind": "heatmaps", "title": title, "note": note, "panels": drawn}
+
+
+def factors(
+    title: str,
+    *,
+    loadings: ArrayLike,
+    inclusion: ArrayLike,
+    activations: ArrayLike,
+    feature_names: Sequence[Any] | NDArray[Any],
+    sample_names: Sequence[Any] | NDArray[Any],
+    loadings_sd: ArrayLike | None = None,
+    shares: ArrayLike | None = None,
+    note: str = "",
+) -> Section:
+    """The factors one by one: bars over samples, and features to sort and search."""
+    L, P, F = (np.asarray(values, dtype=np.float32) for values in (loadings, inclusion, activations))
+    sd = None if loadings_sd is None else np.asarray(loadings_sd, dtype=np.float32)
+    names = np.asarray([str(name) for name in feature_names], dtype=object)
+    share = variance_shares(L, F) if shares is None else np.asarray(shares, dtype=np.float64)
+    if L.size > MOST_LOADINGS:
+        room = MOST_LOADINGS // L.shape[1]
+        kept = np.sort(np.argsort(-P.max(axis=1), kind="stable")[:room])
+        note = f"{note} Of {len(L):,} features, the {room:,} with the largest inclusion are shown.".strip()
+        L, P, names = L[kept], P[kept], names[kept]
+        sd = None if sd is None else sd[kept]
+    return {
+        "kind": "factors",
+        "title": title,
+        "note": note,
+        "n_factors": L.shape[1],
+        "order": np.argsort(-share, kind="stable").tolist(),
+        "shares": share.tolist(),
+        "features": names.tolist(),
+        "samples": [str(name) for name in sample_names],
+        "loadings": encoded(L),
+        "sd": None if sd is None else encoded(sd),
+        "inclusion": encoded(np.round(255 * np.clip(P, 0, 1)).astype(np.uint8)),
+        "activations": encoded(F),
+    }
+
+
+def record(title: str, facts: Mapping[str, Any]) -> Section:
+    return {"kind": "record", "title": title, "record": dict(facts)}
+
+
+def variance_shares(loadings: ArrayLike, activations: ArrayLike) -> NDArray[np.float64]:
+    """(n_factors,) each factor's part of the sum of all factors' squared contributions."""
+    L, F = np.asarray(loadings, dtype=np.float64), np.asarray(activations, dtype=np.float64)
+    parts = np.sum(L**2, axis=0) * np.sum(F**2, axis=0)
+    total = parts.sum()
+    return np.asarray(parts / total if total > 0 else parts)
+
+
+def encoded(values: NDArray[Any]) -> str:
+    """Little-endian bytes in base 64."""
+    ordered = np.ascontiguousarray(values)
+    return base64.b64encode(ordered.astype(ordered.dtype.newbyteorder("<")).tobytes()).decode("ascii")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bool) or value is None or isinstance(value, int | str):
+        return value
+    number = float(value)
+    return float(f"{number:.6g}") if np.isfinite(number) else None

@@ -1,0 +1,232 @@
+"""The fill-in test of the paper's section 5.2: hold out a tenth of the entries, fit, predict them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import sparsefactor as sf
+
+from .gauges import FillInGauge, rrmse
+from .matrix import Matrix, baselines, held_out
+from .simulated import METHODS
+from .traces import Recipe, chain, vi_trials
+from .units import Arrays, Cache, Findings, Report, Unit, run_units
+from .watch import Trace
+
+INCLUSIONS = ("fixed", "learnt")
+NOISES = ("feature", "shared", "sample")
+RECOMMENDED = ("learnt", "sample")
+
+
+@dataclass(frozen=True)
+class Level:
+    """How much is run."""
+
+    name: str
+    n_trials: int
+    max_iter: int
+    n_chains: int
+    n_warmup: int
+    n_sweeps: int
+    thin: int
+    n_factors: int = 26
+    tol: float = 1e-3
+    seed: int = 0
+
+    def labels(self) -> str:
+        return (
+            f"{self.name}: {self.n_trials} trials of up to {self.max_iter:,} iterations, {self.n_chains} chains of "
+            f"{self.n_warmup:,} + {self.n_sweeps:,} sweeps thinned by {self.thin}, mask seed {self.seed}"
+        )
+
+
+LEVELS = {
+    "quick": Level("quick", 3, 300, 1, 100, 200, 2),
+    "standard": Level("standard", 10, 5_000, 2, 500, 2_000, 4),
+    "full": Level("full, the paper's counts", 10, 50_000, 5, 2_000, 16_000, 10),
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One trial or chain in one setting."""
+
+    method: str
+    inclusion: str
+    noise: str
+    number: int
+    facts: dict[str, Any]
+    arrays: Arrays
+
+    @property
+    def setting(self) -> tuple[str, str]:
+        return self.inclusion, self.noise
+
+    @property
+    def points(self) -> list[dict[str, float]]:
+        return list(self.facts["points"])
+
+    @property
+    def rrmse(self) -> float:
+        return self.points[-1]["rrmse"]
+
+
+def prior(settings: dict[str, Any]) -> sf.Prior:
+    inclusion: Any = 0.1 if settings["inclusion"] == "fixed" else sf.Beta(1, 1)
+    return sf.Prior(n_factors=settings["n_factors"], inclusion=inclusion, noise=settings["noise"])
+
+
+def plan(level: Level, matrix: Matrix, file: Path) -> list[Unit]:
+    """The paper's recipe in the paper's setting, the package's defaults in every setting."""
+    units = []
+    inputs = {"file": str(file)}
+    for inclusion in INCLUSIONS:
+        for noise in NOISES:
+            for method in METHODS:
+                kind, recipe = method.split("_")
+                if recipe == "plain" and (inclusion, noise) != ("fixed", "feature"):
+                    continue
+                common = {
+                    "study": "gtex",
+                    "data": matrix.digest,
+                    "seed": level.seed,
+                    "n_factors": level.n_factors,
+                    "inclusion": inclusion,
+                    "noise": noise,
+                    "method": method,
+                }
+                numbers = range(1 if method == "vi_default" else level.n_trials if kind == "vi" else level.n_chains)
+                for number in numbers:
+                    title = f"{METHODS[method]} {number + 1}, {inclusion} inclusion, noise by {noise}"
+                    own: dict[str, Any] = {**common, "number": number, "title": title}
+                    if kind == "vi":
+                        limits = {"max_iter": level.max_iter, "tol": level.tol} if recipe == "plain" else {}
+                        own |= {"n_trials": level.n_trials, **limits}
+                        units.append(Unit(vi_unit, own, inputs, cost=min(level.max_iter, 2000) / 4))
+                    else:
+                        draws = level.n_sweeps // level.thin
+                        own |= {"n_warmup": level.n_warmup, "n_draws": draws, "thin": level.thin}
+                        units.append(Unit(chain_unit, own, inputs, cost=level.n_warmup + level.n_sweeps))
+    return units
+
+
+def vi_unit(settings: dict[str, Any], file: str) -> Findings:
+    X, gauge = _masked(settings, file)
+    given = {name: settings[name] for name in ("max_iter", "tol") if name in settings}
+    traces, seconds = vi_trials(
+        X,
+        prior(settings),
+        gauge,
+        recipe=_recipe(settings),
+        number=settings["number"],
+        n_trials=settings["n_trials"],
+        seed=settings["seed"],
+        **given,
+    )
+    return _findings(traces, seconds)
+
+
+def chain_unit(settings: dict[str, Any], file: str) -> Findings:
+    X, gauge = _masked(settings, file)
+    lengths = {name: settings[name] for name in ("number", "seed", "n_warmup", "n_draws", "thin")}
+    trace = chain(X, prior(settings), gauge, recipe=_recipe(settings), **lengths)
+    return _findings([trace], trace.seconds)
+
+
+def baseline_unit(settings: dict[str, Any], file: str) -> Findings:
+    values = np.load(file)["values"]
+    return {"levels": baselines(values, held_out(values.shape, settings["seed"]), settings["seed"])}, {}
+
+
+def _recipe(settings: dict[str, Any]) -> Recipe:
+    return "plain" if settings["method"].endswith("plain") else "default"
+
+
+def _masked(settings: dict[str, Any], file: str) -> tuple[Any, FillInGauge]:
+    """X (n_samples, n_features) with NaN where held out, and the gauge of what is there."""
+    with np.load(file) as arrays:
+        values = arrays["values"]
+    held = held_out(values.shape, settings["seed"])
+    features, samples = np.divmod(held, values.shape[1])
+    X = values.T.copy()
+    X[samples, features] = np.nan
+    return X, FillInGauge(features, samples, values.ravel()[held])
+
+
+def _findings(traces: list[Trace], seconds: float) -> Findings:
+    """Facts of every trace; the means of the best, and its predictions."""
+    best = max(traces, key=lambda trace: trace.facts.get("elbo", 0.0))
+    facts = [
+        {
+            **trace.facts,
+            "number": trace.number,
+            "start": trace.start,
+            "sweeps": trace.sweeps,
+            "seconds": trace.seconds,
+            "points": trace.points,
+            "kept_arrays": trace is best,
+        }
+        for trace in traces
+    ]
+    arrays = {
+        "loadings": best.final.loadings_mean,
+        "activations": best.final.activations_mean,
+        "inclusion": best.final.inclusion_prob,
+        "predictions": best.final.signal,
+    }
+    return {"traces": facts, "seconds": seconds}, {name: a.astype(np.float32) for name, a in arrays.items()}
+
+
+@dataclass(frozen=True)
+class Results:
+    """Everything the fill-in test found."""
+
+    level: Level
+    matrix: Matrix
+    runs: list[Run]
+    levels: dict[str, float]  # RRMSE of the baselines
+    fit_seconds: dict[tuple[str, str, str], float]
+    held_values: Any
+
+    def of(self, method: str, setting: tuple[str, str]) -> list[Run]:
+        return [run for run in self.runs if run.method == method and run.setting == setting]
+
+    def best(self, method: str, setting: tuple[str, str]) -> Run:
+        """The trial with the largest ELBO, or the first chain: no held-out entry takes part in the choice."""
+        return max(self.of(method, setting), key=lambda run: run.facts.get("elbo", 0.0))
+
+    def pooled(self, method: str, setting: tuple[str, str]) -> float:
+        """RRMSE of the chosen trial, or of the mean prediction of all chains."""
+        runs = self.of(method, setting)
+        if method.startswith("vi"):
+            return self.best(method, setting).rrmse
+        return rrmse(np.mean([run.arrays["predictions"] for run in runs], axis=0), self.held_values)
+
+    def settings(self) -> dict[str, Any]:
+        shape = list(self.matrix.values.shape)
+        return {**asdict(self.level), "data": self.matrix.source, "shape": shape, "digest": self.matrix.digest}
+
+
+def run(level: Level, matrix: Matrix, cache: Cache, jobs: int, report: Report | None = None) -> Results:
+    """Run what is not in the cache, and collect it all."""
+    file = cache.folder / f"data-{matrix.digest}.npz"
+    if not file.exists():
+        np.savez_compressed(file, values=matrix.values)
+    held = held_out(matrix.values.shape, level.seed)
+    plain = {"study": "gtex", "data": matrix.digest, "seed": level.seed, "title": "baselines"}
+    units = [Unit(baseline_unit, plain, {"file": str(file)}, cost=50), *plan(level, matrix, file)]
+    (base, _), *found = run_units(units, cache, jobs, report)
+    runs: list[Run] = []
+    seconds: dict[tuple[str, str, str], float] = {}
+    for unit, (facts, arrays) in zip(units[1:], found, strict=True):
+        s = unit.settings
+        key = s["method"], s["inclusion"], s["noise"]
+        seconds[key] = seconds.get(key, 0.0) + facts["seconds"]
+        for trace in facts["traces"]:
+            own = arrays if trace["kept_arrays"] else {}
+            runs.append(Run(s["method"], s["inclusion"], s["noise"], trace["number"], trace, own))
+    return Results(level, matrix, runs, base["levels"], seconds, matrix.values.ravel()[held])

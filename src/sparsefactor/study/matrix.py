@@ -1,0 +1,166 @@
+"""Matrices of features by samples: read from a file, or made in the likeness of one; held-out entries; baselines."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import sparsefactor as sf
+
+from .gauges import rrmse
+
+Array = NDArray[np.float64]
+
+FULL_SHAPE = (16_069, 44)
+HELD_OUT = 0.1
+ROUNDS = 200  # of completion at one penalty
+PENALTIES = 25
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """values: (n_features, n_samples); `made` says in words that no file was read, and is empty otherwise."""
+
+    values: Array
+    feature_names: list[str]
+    sample_names: list[str]
+    source: str
+    made: str = ""
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(np.ascontiguousarray(self.values).tobytes()).hexdigest()[:24]
+
+
+def read_matrix(path: Path) -> Matrix:
+    """A CSV file (may be compressed), a Parquet file or R's .rds, with features as rows and samples as columns."""
+    if not path.exists():
+        raise FileNotFoundError(f"data must be a file; {str(path)!r} does not exist; check the path")
+    suffixes = path.suffixes
+    if ".csv" in suffixes or ".tsv" in suffixes:
+        import pandas as pd
+
+        frame = pd.read_csv(path, index_col=0, sep="\t" if ".tsv" in suffixes else ",")
+    elif ".parquet" in suffixes:
+        import pandas as pd
+
+        frame = pd.read_parquet(path)
+        if not pd.api.types.is_numeric_dtype(frame.dtypes.iloc[0]):
+            frame = frame.set_index(frame.columns[0])
+    elif path.suffix.lower() == ".rds":
+        return _read_rds(path)
+    else:
+        raise ValueError(f"data must be .csv, .csv.gz, .tsv, .parquet or .rds; got {path.name!r}; convert it")
+    return _checked(frame.to_numpy(), frame.index, frame.columns, path)
+
+
+def _read_rds(path: Path) -> Matrix:
+    try:
+        import rdata
+    except ImportError as problem:
+        raise ImportError(f'reading {path.name} needs rdata; install it with "pip install sparsefactor[study]"') from (
+            problem
+        )
+    found = rdata.read_rds(path)
+    if hasattr(found, "dims"):  # a matrix with names comes as an xarray.DataArray
+        rows, columns = (found.coords[d].values if d in found.coords else None for d in found.dims)
+        return _checked(found.values, rows, columns, path)
+    if hasattr(found, "columns"):
+        return _checked(found.to_numpy(), found.index, found.columns, path)
+    return _checked(np.asarray(found), None, None, path)
+
+
+def _checked(values: Any, rows: Any, columns: Any, path: Path) -> Matrix:
+    matrix = np.asarray(values)
+    if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
+        raise ValueError(
+            f"data must be a matrix of numbers, features by samples; {path.name} has shape {matrix.shape} and type "
+            f"{matrix.dtype}; keep names in the first column and the first line only"
+        )
+    if not np.isfinite(matrix).all():
+        raise ValueError(
+            f"data must be complete for the fill-in test; {path.name} has missing or infinite entries; drop their rows"
+        )
+    names = [f"feature {i + 1}" for i in range(len(matrix))] if rows is None else [str(name) for name in rows]
+    samples = [f"sample {j + 1}" for j in range(matrix.shape[1])] if columns is None else [str(n) for n in columns]
+    return Matrix(matrix.astype(np.float64), names, samples, path.name)
+
+
+def made_matrix(shape: tuple[int, int] = FULL_SHAPE, n_factors: int = 26, seed: int = 0) -> Matrix:
+    """In the likeness of the GTEx z-scores: one factor on most features, the others ever sparser, two thirds signal."""
+    inclusion = [0.9, *np.geomspace(0.3, 0.02, n_factors - 1)]
+    n_features, n_samples = shape
+    simulation = sf.simulate(n_features=n_features, n_samples=n_samples, inclusion=inclusion, snr=2, seed=seed)
+    return Matrix(
+        simulation.X.T.copy(),
+        [f"variant {i + 1}" for i in range(n_features)],
+        [f"tissue {j + 1}" for j in range(n_samples)],
+        f"simulated, seed {seed}",
+        f"Not GTEx: a {n_features:,} x {n_samples} matrix simulated from the model in its likeness.",
+    )
+
+
+def held_out(shape: tuple[int, int], seed: int, share: float = HELD_OUT) -> NDArray[np.intp]:
+    """(n_held_out,) flat indices, row-major over features by samples, as numpy's default generator chooses them."""
+    size = shape[0] * shape[1]
+    return np.random.default_rng(seed).choice(size, round(share * size), replace=False)
+
+
+def baselines(values: Array, held: NDArray[np.intp], seed: int) -> dict[str, float]:
+    """Fill-in RRMSE of what a reader wants beside the model: zero, feature means, soft-thresholded SVD."""
+    observed = np.ones(values.size, dtype=bool)
+    observed[held] = False
+    seen = observed.reshape(values.shape)
+    truth = values.ravel()[held]
+    means = np.where(seen, values, 0.0).sum(axis=1) / np.maximum(seen.sum(axis=1), 1)
+    rows = held // values.shape[1]
+    return {
+        "zero": rrmse(np.zeros(len(held)), truth),
+        "feature mean": rrmse(means[rows], truth),
+        "soft-thresholded SVD": rrmse(soft_svd(values, seen, seed).ravel()[held], truth),
+    }
+
+
+def soft_svd(values: Array, seen: NDArray[np.bool_], seed: int) -> Array:
+    """Completion by a soft-thresholded SVD; its penalty is the best on a tenth of the observed entries."""
+    entries = np.flatnonzero(seen.ravel())
+    inner = np.random.default_rng([seed, 7]).choice(entries, len(entries) // 10, replace=False)
+    kept = seen.ravel().copy()
+    kept[inner] = False
+    inside = kept.reshape(seen.shape)
+    largest = float(np.linalg.norm(np.where(inside, values, 0.0), 2))
+    best, chosen = np.inf, largest
+    filled = np.where(inside, values, 0.0)
+    penalties = np.geomspace(0.5, 0.005, PENALTIES) * largest
+    for penalty in penalties:
+        filled = completed(values, inside, penalty, filled)
+        error = rrmse(filled.ravel()[inner], values.ravel()[inner])
+        if error < best:
+            best, chosen = error, penalty
+        elif error > 1.02 * best:
+            break  # smaller penalties only fit the noise
+    result = np.where(seen, values, 0.0)
+    for penalty in penalties[penalties >= chosen]:
+        result = completed(values, seen, penalty, result)
+    return result
+
+
+def completed(values: Array, seen: NDArray[np.bool_], penalty: float, start: Array) -> Array:
+    """The fixed point of "fill in, take the SVD, shrink its values", from a start near it; all entries predicted."""
+    signal = start
+    for _ in range(ROUNDS):
+        filled = np.where(seen, values, signal)
+        squares, V = np.linalg.eigh(filled.T @ filled)
+        s = np.sqrt(np.maximum(squares, 0.0))
+        shrink = np.maximum(s - penalty, 0.0) / np.where(s > 0, s, 1.0)
+        new = filled @ (V * shrink) @ V.T
+        moved = np.linalg.norm(new - signal)
+        signal = new
+        if moved <= 1e-4 * np.linalg.norm(signal):
+            break
+    return np.asarray(signal)

@@ -1,0 +1,306 @@
+"""The study: watched runs are the public ones, stopped studies go on, claims follow from the numbers."""
+
+import gzip
+import json
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sparsefactor as sf
+from sparsefactor.study import gtex, made_matrix, matrix, read_matrix, reproduce_gtex, reproduce_simulated, simulated
+from sparsefactor.study.claims import claims, settled
+from sparsefactor.study.gauges import FillInGauge, TruthGauge
+from sparsefactor.study.traces import chain, vi_trials
+from sparsefactor.study.units import Cache, Unit, run_units
+from sparsefactor.study.watch import Clock, Means
+
+SIM = sf.simulate_paper(snr=5, seed=3)
+PRIOR = sf.Prior(inclusion=[0.1] * 5 + [0.9])
+TINY = {"n_trials": 2, "max_iter": 20, "n_chains": 2, "n_sweeps": 20, "warmup_plain": 5, "warmup_default": 5}
+
+
+# ---- watched inference ----------------------------------------------------------------------------------------------
+
+
+def test_watched_race_ends_where_fit_vi_ends() -> None:
+    traces, seconds = vi_trials(SIM.X, PRIOR, TruthGauge(SIM), recipe="default", number=0, n_trials=4, seed=1)
+    public = sf.fit_vi(SIM.X, PRIOR, n_trials=4, seed=1)
+    best = max(traces, key=lambda trace: trace.facts["elbo"])
+    assert best.facts["elbo"] == public.elbo
+    np.testing.assert_array_equal(best.final.inclusion_prob, public.inclusion_prob)
+    assert sum(trace.seconds for trace in traces) <= seconds
+    last = best.points[-1]
+    assert {name: last[name] for name in sf.score(public, SIM)} == pytest.approx(sf.score(public, SIM))
+
+
+def test_watched_plain_trial_is_that_of_fit_vi() -> None:
+    options = {"max_iter": 30, "tol": 1e-10, "rtol": 1e-14}
+    traces, _ = vi_trials(SIM.X, PRIOR, TruthGauge(SIM), recipe="plain", number=1, n_trials=2, seed=1, **options)
+    with pytest.warns(sf.ConvergenceWarning):
+        public = sf.fit_vi(SIM.X, PRIOR, n_trials=2, seed=1, init="random", race=False, accelerate=False, **options)
+    assert traces[0].facts["elbo"] == public.trial_records[1]["elbo"]
+
+
+def test_watched_plain_chain_is_that_of_sample() -> None:
+    gauge = TruthGauge(SIM)
+    trace = chain(SIM.X, PRIOR, gauge, recipe="plain", number=1, seed=1, n_warmup=4, n_draws=1, thin=2)
+    public = sf.sample(
+        SIM.X,
+        PRIOR,
+        n_chains=2,
+        n_warmup=4,
+        n_draws=1,
+        thin=2,
+        init="random",
+        moves=(),
+        seed=1,
+        progress=False,
+        **({"temper": False} if "temper" in sf.sample.__kwdefaults__ else {}),
+    )
+    draw = public.unlabelled_draws()["posterior"]["loadings"].values[1, 0]
+    np.testing.assert_allclose(trace.final.loadings_mean, draw, rtol=1e-6, atol=1e-12)
+    assert trace.facts["kept"] == 1
+
+
+def test_clock_stands_still_when_paused_or_left() -> None:
+    clock = Clock()
+
+    def work() -> None:
+        np.linalg.svd(np.ones((120, 120)))
+
+    with clock:
+        work()
+        inside = clock.seconds
+        with clock.paused():
+            for _ in range(20):
+                work()
+        assert clock.seconds - inside < inside + 1e-3
+    left = clock.seconds
+    work()
+    assert clock.seconds == left > 0
+
+
+def test_means_follow_labels_and_signs() -> None:
+    rng = np.random.default_rng(0)
+    L, F, Z = rng.standard_normal((5, 3)), rng.standard_normal((3, 8)), rng.random((5, 3)) < 0.5
+    means = Means(TruthGauge(SIM))
+    order, signs = [2, 0, 1], np.array([1.0, -1.0, 1.0])
+    means.add(L, F, Z)
+    means.add(L[:, order] * signs, F[order] * signs[:, None], Z[:, order])
+    estimate = means.estimate()
+    np.testing.assert_allclose(estimate.loadings_mean, L)
+    np.testing.assert_allclose(estimate.activations_mean, F.T)
+    np.testing.assert_allclose(estimate.inclusion_prob, Z)
+    np.testing.assert_allclose(estimate.signal, F.T @ L.T)
+
+
+def test_fill_in_gauge_agrees_with_the_public_measure() -> None:
+    held = matrix.held_out((800, 100), seed=0)
+    features, samples = np.divmod(held, 100)
+    p = sf.fit_vi(SIM.X, PRIOR, n_trials=1, max_iter=200, tol=1e-2)
+    gauge = FillInGauge(features, samples, SIM.X[samples, features])
+    mask = np.zeros(SIM.X.shape, dtype=bool)
+    mask[samples, features] = True
+    from sparsefactor.study.watch import Estimate
+
+    signal = gauge.signal(p.loadings_mean, p.activations_mean.T)
+    measured = gauge.measure(Estimate(p.loadings_mean, p.activations_mean, p.inclusion_prob, signal))
+    assert measured["rrmse"] == pytest.approx(sf.fill_in_error(p, SIM.X, mask))
+
+
+# ---- units and the cache --------------------------------------------------------------------------------------------
+
+
+def work(settings: dict, log: str) -> tuple[dict, dict]:
+    with Path(log).open("a") as file:
+        file.write(f"{settings['n']}\n")
+    if settings["n"] == 2 and not Path(log).with_name("healed").exists():
+        raise RuntimeError("stopped")
+    return {"square": settings["n"] ** 2}, {"a": np.arange(settings["n"])}
+
+
+def test_a_stopped_study_goes_on(tmp_path) -> None:
+    log = tmp_path / "log"
+    units = [Unit(work, {"n": n}, {"log": str(log)}) for n in (1, 2, 3)]
+    cache = Cache(tmp_path / "cache")
+    with pytest.raises(RuntimeError, match="stopped"):
+        run_units(units, cache, 1)
+    (tmp_path / "healed").touch()
+    found = run_units(units, cache, 1)
+    assert [facts["square"] for facts, _ in found] == [1, 4, 9]
+    assert log.read_text().split() == ["1", "2", "2", "3"]  # the first was not made again
+    np.testing.assert_array_equal(run_units(units, cache, 1)[2][1]["a"], [0, 1, 2])
+    assert log.read_text().split() == ["1", "2", "2", "3"]
+
+
+def test_other_settings_are_other_units(tmp_path) -> None:
+    one, other = Unit(work, {"n": 1}, {"log": "x"}), Unit(work, {"n": 1, "seed": 1}, {"log": "x"})
+    assert one.key != other.key
+    assert one.key == Unit(work, {"n": 1}, {"log": "elsewhere"}).key
+
+
+def test_a_damaged_file_is_made_again(tmp_path, caplog) -> None:
+    cache = Cache(tmp_path / "cache")
+    unit = Unit(work, {"n": 1}, {"log": str(tmp_path / "log")})
+    run_units([unit], cache, 1)
+    cache.path(unit.key).write_bytes(b"half a file")
+    assert run_units([unit], cache, 1)[0][0] == {"square": 1}
+    assert "made again" in caplog.text
+
+
+# ---- the whole, in small --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("study")
+    reports: list = []
+    page = reproduce_simulated(out, level="quick", jobs=1, report=reports.append, **TINY)
+    assert page == out / "report.html"
+    assert reports[-1].share == pytest.approx(1.0)
+    assert reports[-1].done == reports[-1].total
+    return out
+
+
+def test_study_writes_what_it_promises(folder) -> None:
+    for name in ("figure1_inclusion", "figure2_over_time", "figure3_noise"):
+        assert (folder / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert "<svg" in (folder / "figures" / f"{name}.svg").read_text()[:2000]
+    record = json.loads((folder / "run.json").read_text())
+    assert record["settings"]["seed"] == 0
+    assert record["versions"]["sparsefactor"] == sf.__version__
+    lines = (folder / "runs.csv").read_text().splitlines()
+    assert len(lines) == 1 + 3 * (2 + 2 + 2 + 2)
+    assert "A smaller study" in (folder / "report.html").read_text()
+
+
+def test_claims_are_undecided_where_trials_were_stopped(folder) -> None:
+    text = (folder / "claims.txt").read_text()
+    assert "not decided: 0 of 2 converged within 20 iterations" in text
+
+
+def results_of(*, chains: dict[float, list[float]], elbos: list[float]) -> simulated.Results:
+    """Results made up: for each snr, the chains' correlations with factor 1; all else is perfect."""
+    level = replace(simulated.LEVELS["quick"], n_chains=len(chains[1.0]))
+    runs = []
+    for snr in level.snrs:
+        for method in simulated.METHODS:
+            numbers = elbos if method.startswith("vi") else chains[snr]
+            for number, value in enumerate(numbers):
+                first = value if method.startswith("mcmc") else 0.95
+                point = dict.fromkeys(simulated.MEASURES, 0.5) | {"seconds": 1.0 + number, "sweep": 1}
+                facts = {"points": [point], "correlations": [first, 0.99], "seconds": 2.0, "sweeps": 9}
+                if method.startswith("vi"):
+                    facts |= {"elbo": value, "status": "converged"}
+                runs.append(simulated.Run(snr, method, number, facts, {}))
+    return simulated.Results(level, runs, {}, {})
+
+
+def test_claims_count_the_chains_that_fail() -> None:
+    results = results_of(chains={1.0: [0.95, 0.2], 5.0: [0.95, 0.2], 25.0: [0.95, 0.95]}, elbos=[-1.0, -9.0])
+    found = {claim.claim: claim for claim in claims(results)}
+    fails = found["Some MCMC chains fail to find the structure (snr 5)"]
+    assert fails.plain_holds
+    assert fails.plain.startswith("1 of 2 chains")
+    assert found["At snr 1 some chains, not all, find factor 1"].plain_holds
+    assert not found["At snr 1 no VI trial finds factor 1, the sparsest"].plain_holds
+    assert found["All VI trials converge, to different optima (snr 5)"].plain_holds
+    healthy = results_of(chains={1.0: [0.95, 0.95], 5.0: [0.95, 0.95], 25.0: [0.95, 0.95]}, elbos=[-1.0, -1.0])
+    found = {claim.claim: claim for claim in claims(healthy)}
+    assert not found["Some MCMC chains fail to find the structure (snr 5)"].plain_holds
+    assert not found["All VI trials converge, to different optima (snr 5)"].plain_holds
+
+
+def test_settled_is_when_a_measure_last_came_close() -> None:
+    points = [{"seconds": s, "z_accuracy": a} for s, a in ((1, 0.9), (2, 0.5), (4, 0.895), (8, 0.9))]
+    assert settled(simulated.Run(1.0, "mcmc_plain", 0, {"points": points}, {})) == 4
+
+
+# ---- the fill-in test -----------------------------------------------------------------------------------------------
+
+
+def test_fill_in_study(tmp_path) -> None:
+    small = made_matrix((60, 12), n_factors=3)
+    tiny = {"n_trials": 2, "max_iter": 10, "n_warmup": 2, "n_sweeps": 6, "n_factors": 3}
+    page = reproduce_gtex(tmp_path, small, level="quick", **tiny)
+    assert "Not GTEx" in page.read_text()
+    rows = (tmp_path / "fill_in.csv").read_text().splitlines()
+    assert len(rows) == 1 + 2 + 6 * 2 + 3
+    assert (tmp_path / "figures" / "factors.svg").exists()
+    held = np.load(tmp_path / "held_out.npy")
+    np.testing.assert_array_equal(held, np.random.default_rng(0).choice(720, 72, replace=False))
+
+
+def test_held_out_entries_do_not_reach_the_fit(tmp_path) -> None:
+    values = np.arange(24.0).reshape(6, 4)
+    np.savez(tmp_path / "d.npz", values=values)
+    X, gauge = gtex._masked({"seed": 0}, str(tmp_path / "d.npz"))
+    hidden = np.isnan(X)
+    assert hidden.sum() == len(gauge.values) == 2
+    np.testing.assert_array_equal(np.sort(values.T[hidden]), np.sort(gauge.values))
+
+
+def test_soft_svd_beats_the_mean_on_low_rank_data_only() -> None:
+    rng = np.random.default_rng(0)
+    low = rng.standard_normal((200, 3)) @ rng.standard_normal((3, 20)) + 0.3 * rng.standard_normal((200, 20))
+    held = matrix.held_out(low.shape, 0)
+    found = matrix.baselines(low, held, 0)
+    assert found["soft-thresholded SVD"] < 0.4
+    assert found["feature mean"] > 0.9
+    assert found["zero"] == 1.0
+    noise = matrix.baselines(rng.standard_normal((200, 20)), held, 0)
+    assert noise["soft-thresholded SVD"] > 0.95
+
+
+def as_rds(values: np.ndarray, rows: list[str], columns: list[str]) -> bytes:
+    """A numeric matrix with dimnames as R's saveRDS(m, version = 2) writes it, before compression."""
+    integer, real, text, vector, pairs, symbol, char, end = 13, 14, 16, 19, 2, 1, 9, 254
+
+    def pack(*numbers: int) -> bytes:
+        return struct.pack(f">{len(numbers)}i", *numbers)
+
+    def string(word: str) -> bytes:
+        return pack(char | 1 << 18, len(word)) + word.encode()
+
+    def pair(name: str, value: bytes) -> bytes:
+        return pack(pairs | 1 << 10, symbol) + string(name) + value
+
+    def strings(words: list[str]) -> bytes:
+        return pack(text, len(words)) + b"".join(map(string, words))
+
+    numbers = values.T.astype(">f8").tobytes()  # R keeps columns together
+    names = pack(vector, 2) + strings(rows) + strings(columns)
+    attributes = pair("dim", pack(integer, 2, *values.shape)) + pair("dimnames", names) + pack(end)
+    return b"X\n" + pack(2, 0x30500, 0x20300, real | 1 << 9, values.size) + numbers + attributes
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".parquet", ".rds"])
+def test_matrices_are_read(tmp_path, suffix) -> None:
+    import pandas as pd
+
+    frame = pd.DataFrame([[1.5, 2.0], [3.0, -4.0], [0.0, 1.0]], index=["r1", "r2", "r3"], columns=["Liver", "Lung"])
+    path = tmp_path / f"z{suffix}"
+    if suffix == ".parquet":
+        frame.to_parquet(path)
+    elif suffix == ".rds":
+        path.write_bytes(gzip.compress(as_rds(frame.to_numpy(), list(frame.index), list(frame.columns))))
+    else:
+        frame.to_csv(path)
+    found = read_matrix(path)
+    np.testing.assert_array_equal(found.values, frame.to_numpy())
+    assert found.sample_names == ["Liver", "Lung"]
+    assert found.feature_names == ["r1", "r2", "r3"]
+
+
+def test_matrices_that_cannot_be_used_are_refused(tmp_path) -> None:
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        read_matrix(tmp_path / "none.csv")
+    (tmp_path / "a.xlsx").touch()
+    with pytest.raises(ValueError, match="convert it"):
+        read_matrix(tmp_path / "a.xlsx")
+    (tmp_path / "a.csv").write_text("n,a,b\nx,1,\ny,2,3\n")
+    with pytest.raises(ValueError, match="must be complete"):
+        read_matrix(tmp_path / "a.csv")
