@@ -113,13 +113,12 @@ def test_fit_and_sample_are_finite(case, noise):
     X = CASES[case]()
     prior = sf.Prior(n_factors=3, inclusion=0.3, noise=noise)
     vi = sf.fit_vi(X, prior, n_trials=3, max_iter=60)
-    results = [vi]
-    try:
-        results.append(sf.sample(X, prior, n_chains=1, n_warmup=10, n_draws=10))
-    except ValueError as problem:
-        assert case == "rank two, huge"
-        assert "rescale X to unit variance" in str(problem)
-    for p in results:
+    if case == "rank two, huge" and noise == "feature":
+        with pytest.raises(ValueError, match="rescale X to unit variance"):
+            sf.sample(X, prior, n_chains=1, n_warmup=10, n_draws=10)
+        return
+    mc = sf.sample(X, prior, n_chains=1, n_warmup=10, n_draws=10)
+    for p in (vi, mc):
         for values in (p.loadings_mean, p.activations_mean, p.noise_precision_mean, p.inclusion_prob, p.reconstruct()):
             assert np.all(np.isfinite(values))
 

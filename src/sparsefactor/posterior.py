@@ -168,7 +168,7 @@ class MCMCPosterior(_Posterior):
     @property
     def chain_numbers(self) -> tuple[int, ...]:
         """The chains' own numbers, which they keep when others are left out."""
-        return tuple(int(number) for number in self.draws["posterior"]["chain"].values)
+        return tuple(int(number) for number in self.draws["posterior"].to_dataset()["chain"].values)
 
     def reconstruct(self) -> Array:
         """(n_samples, n_features): the mean over draws of F'L', centring undone; fills what was missing."""

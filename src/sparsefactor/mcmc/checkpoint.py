@@ -109,7 +109,7 @@ def _parts(checkpoint: Checkpoint) -> list[Any]:
     }
     text = json.dumps(header).encode()
     buffers = [values.reshape(-1).view(np.uint8).data for values in arrays.values()]
-    parts = [MAGIC, len(text).to_bytes(8, "little"), text, *buffers]
+    parts: list[Any] = [MAGIC, len(text).to_bytes(8, "little"), text, *buffers]
     total = hashlib.sha256()
     for part in parts:
         total.update(part)
