@@ -29,7 +29,7 @@ $(VENV)/.installed-%: pyproject.toml | $(PY)
 .PRECIOUS: $(VENV)/.installed-%
 
 demo: $(VENV)/.installed-demo
-	$(PY) experiments/demo.py --out demo-output
+	$(VENV)/bin/sparsefactor reproduce simulated --quick --jobs $$(nproc) --out demo-output
 
 test: $(VENV)/.installed-test
 	$(PY) -m pytest -n auto

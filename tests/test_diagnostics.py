@@ -40,7 +40,8 @@ def made(change=lambda variables: None, n_chains: int = C, n_draws: int = T) -> 
         "noise_precision": ("feature",),
         "loading_precision": ("factor",),
     }
-    posterior = xr.Dataset({name: (("chain", "draw", *own), variables[name]) for name, own in dims.items()})
+    coords = {"chain": np.arange(n_chains)}
+    posterior = xr.Dataset({name: (("chain", "draw", *own), variables[name]) for name, own in dims.items()}, coords)
     stats = xr.Dataset({"lp": (("chain", "draw"), variables["lp"])})
     empty = MCMCPosterior(
         prior=PRIOR,

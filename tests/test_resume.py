@@ -8,7 +8,7 @@ import random
 import signal
 import subprocess
 import sys
-import time
+import tracemalloc
 from dataclasses import fields
 from pathlib import Path
 
@@ -20,7 +20,7 @@ import sparsefactor as sf
 from sparsefactor.mcmc import checkpoint, runner
 from sparsefactor.mcmc.chain import Chain
 from sparsefactor.mcmc.run_folder import sole_writer
-from sparsefactor.storage.draws import Layout
+from sparsefactor.storage.draws import Layout, ZarrDraws
 
 PRIOR = sf.Prior(n_factors=2, inclusion=0.5)
 # Chunks of 100 draws: chain ends lie within a chunk and beyond one.
@@ -164,6 +164,85 @@ def test_other_software_reads_the_draws(tmp_path):
         assert stored["inclusion"].dtype == np.int8
 
 
+def test_draws_do_not_depend_on_where_the_process_is(tmp_path, whole, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made, opened = sample("run.zarr"), sf.load("run.zarr")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert_same_bits(made, whole)
+    assert_same_bits(opened, whole)
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut", "empty"])
+@pytest.mark.parametrize("name", ["loadings", "inclusion", "activations"])
+def test_a_damaged_chunk_is_an_error(tmp_path, damage, name):
+    mc = sample(tmp_path / "run.zarr")
+    (chunk,) = (tmp_path / "run.zarr" / "sampler" / name / "c" / "1" / "1").rglob("0/0")
+    if damage == "gone":
+        chunk.unlink()
+    else:
+        chunk.write_bytes(chunk.read_bytes()[: 30 if damage == "cut" else 0])
+    for posterior in (mc, sf.load(tmp_path / "run.zarr")):
+        draws = posterior.draws["posterior"][name]
+        assert np.all(np.isfinite(draws[1, :100].values))
+        with pytest.raises(ValueError, match=rf"must be on disk, whole.*{name}.*(is not there|damaged chunk).*restore"):
+            draws.values  # noqa: B018
+
+
+def test_a_damaged_chunk_that_waits_in_a_checkpoint_is_written_again(tmp_path, whole):
+    sample(tmp_path / "run.zarr")
+    (tmp_path / "run.zarr" / "result.sf").unlink()
+    for chunk in (tmp_path / "run.zarr" / "sampler" / "loadings" / "c" / "1" / "1").rglob("0/0"):
+        chunk.write_bytes(chunk.read_bytes()[:30])
+    assert_same_bits(sample(tmp_path / "run.zarr"), whole)
+
+
+def test_a_lost_store_is_an_error(tmp_path):
+    sample(tmp_path / "run.zarr", n_draws=5)
+    (tmp_path / "run.zarr" / "sampler").rename(tmp_path / "gone")
+    with pytest.raises(ValueError, match=r"must be on disk.*sampler.*restore"):
+        sf.load(tmp_path / "run.zarr")
+
+
+def test_chunks_of_zeros_are_written(tmp_path):
+    labels = sf.posterior.Labels(feature_names=np.arange(3), sample_names=np.arange(2), offset=np.zeros(3))
+    layout = Layout(PRIOR, labels)
+    ZarrDraws.create(layout, tmp_path / "store", 1, 2, "single")
+    store = ZarrDraws(layout, tmp_path / "store", 1, 2)
+    for t in range(2):
+        store.keep(0, t, {name: np.zeros(kept.shape) for name, kept in layout.variables.items()})
+    store.finish(0, 2)
+    store.settle(0)
+    assert not store.tree()["posterior"]["loadings"].values.any()
+    values = {name: np.ones(kept.shape) for name, kept in layout.variables.items()}
+    store.keep(0, 0, {**values, "loadings": np.full((3, 2), 1e39)})
+    with pytest.raises(ValueError, match=r'within its range; loadings has 1e\+39; sample with precision="double"'):
+        store.finish(0, 1)
+
+
+@pytest.mark.parametrize("scale", [1e60, 1e-60])
+def test_single_precision_gives_way_at_an_extreme_scale(tmp_path, scale):
+    options = {**RUN, "n_draws": 5}
+    stored = sf.sample(SIM.X * scale, PRIOR, **options, path=tmp_path / "run.zarr")
+    assert_same_bits(stored, sf.sample(SIM.X * scale, PRIOR, **options))
+    assert json.loads((tmp_path / "run.zarr" / "run.json").read_text())["settings"]["precision"] == "double"
+    sf.sample(SIM.X * scale, PRIOR, **{**options, "n_draws": 7}, path=tmp_path / "run.zarr")
+
+
+def test_a_foreign_result_is_refused_and_made_again(tmp_path, whole):
+    path, other = tmp_path / "run.zarr", tmp_path / "other.zarr"
+    sample(path)
+    sample(other, seed=6)
+    vi = sf.fit_vi(SIM.X, PRIOR, n_trials=1)
+    vi.save(tmp_path / "vi.sf")
+    for foreign in (tmp_path / "vi.sf", other / "result.sf"):
+        (path / "result.sf").write_bytes(foreign.read_bytes())
+        with pytest.raises(ValueError, match=r"must be that run's own.*is something else.*make it again"):
+            sf.load(path)
+        assert_same_bits(sample(path), whole)
+        assert_same_bits(sf.load(path), whole)
+
+
 # ---- stopped and gone on ------------------------------------------------------------------------------------------
 
 
@@ -205,6 +284,28 @@ def test_a_finished_run_is_extended(tmp_path, whole):
 def test_a_run_is_extended_after_a_failure(tmp_path, whole, monkeypatch):
     path = stopped(tmp_path / "run.zarr", monkeypatch, n_draws=60)
     assert_same_bits(sample(path), whole)
+
+
+def test_a_failed_extension_leaves_what_was_done(tmp_path, whole, monkeypatch):
+    path = tmp_path / "run.zarr"
+    short = sample(path, n_draws=70)
+    good = {file: file.read_bytes() for file in (path / "checkpoints").glob("chain-1-*")}
+    for file, content in good.items():
+        file.write_bytes(content[:-1])
+    with pytest.raises(checkpoint.CheckpointError):
+        sample(path)
+    assert_same_bits(sf.load(path), short)
+    assert_same_bits(sample(path, n_draws=70), short)
+    for file, content in good.items():
+        file.write_bytes(content)
+    for sweep in (165, 270):
+        stopped(path, monkeypatch, sweep=sweep)
+        assert_same_bits(sf.load(path), short)
+        assert_same_bits(sample(path, n_draws=70), short)
+        with pytest.raises(ValueError, match="extended, not cut"):
+            sample(path, n_draws=80)
+    assert_same_bits(sample(path), whole)
+    assert_same_bits(sf.load(path), whole)
 
 
 def test_draws_beyond_the_checkpoint_are_written_again(tmp_path, whole, monkeypatch):
@@ -268,6 +369,9 @@ def test_foreign_paths_are_refused(tmp_path):
     assert (tmp_path / "file").read_text() == "mine"
     with pytest.raises(FileNotFoundError, match="resume must hold a run"):
         sample(None, resume=tmp_path / "gone")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"resume must hold a run; .* is empty; pass path="):
+        sample(None, resume=tmp_path / "empty")
     with pytest.raises(ValueError, match="path and resume must agree"):
         sample(tmp_path / "file", resume=tmp_path / "folder")
     with pytest.raises(FileNotFoundError, match="directory of a run must exist"):
@@ -290,6 +394,35 @@ def test_a_second_writer_is_refused(tmp_path):
     with sole_writer(path), pytest.raises(RuntimeError, match="one process at a time may write a run"):
         sample(path)
     sample(path)
+
+
+def test_two_that_begin_the_same_run(tmp_path, monkeypatch):
+    path = tmp_path / "run.zarr"
+    save = Chain.save
+
+    def overtaken(self, folder, run) -> None:
+        if self.number == 0 and folder.parent.name.endswith(".new"):
+            path.mkdir()
+            (path / "run.json").touch()
+        save(self, folder, run)
+
+    monkeypatch.setattr(Chain, "save", overtaken)
+    with pytest.raises(RuntimeError, match=r"one process at a time may begin a run.*call again"):
+        sample(path)
+    assert [file.name for file in tmp_path.iterdir()] == ["run.zarr"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"inclusion": sf.Beta(1, 1)}, {"inclusion": sf.Beta(1.0, 1.0)}),
+        ({"inclusion": 0.5, "noise_rate": 1}, {"inclusion": 0.5, "noise_rate": 1.0}),
+        ({"inclusion": 0.5, "noise_rate": np.float32(1)}, {"inclusion": 0.5, "noise_rate": 1.0}),
+    ],
+)
+def test_equal_numbers_make_equal_priors(tmp_path, one, other):
+    for given in (one, other):
+        sf.sample(SIM.X, sf.Prior(n_factors=2, **given), **{**RUN, "n_draws": 2}, path=tmp_path / "run.zarr")
 
 
 def test_a_failed_beginning_leaves_nothing(tmp_path, monkeypatch):
@@ -329,9 +462,10 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_used(tmp_path, whole
     reason = {"foreign": "is not a checkpoint", "other run": "belongs to another run"}.get(damage, "is damaged")
     with pytest.warns(
         checkpoint.CheckpointWarning, match=rf"refused: .*{reason}.*goes on from the other one, at sweep"
-    ):
+    ) as caught:
         resumed = sample(path)
     assert "checkpoint refused" in caplog.text
+    assert {warning.filename for warning in caught} == {__file__}  # the user's line
     assert_same_bits(resumed, whole)
 
 
@@ -365,6 +499,16 @@ def test_any_changed_byte_of_a_checkpoint_is_noticed():
         changed[at] ^= 16
         with pytest.raises(checkpoint.CheckpointError):
             checkpoint.decode(bytes(changed), "run", 1)
+
+
+def test_writing_a_checkpoint_copies_nothing(tmp_path):
+    arrays = {"signal": np.zeros((1000, 2000)), "turned": np.arange(6.0).reshape(2, 3).T}
+    tracemalloc.start()
+    checkpoint.write(tmp_path, checkpoint.Checkpoint("run", 0, 0, 3, 0.5, arrays))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 0.2 * arrays["signal"].nbytes
+    np.testing.assert_array_equal(checkpoint.read_latest(tmp_path, "run", 0).arrays["turned"], arrays["turned"])
 
 
 def test_a_newer_checkpoint_is_refused(monkeypatch):
@@ -407,7 +551,7 @@ sf.sample(SIM.X, PRIOR, **{**KILLED_RUN, "progress": tell}, path=sys.argv[1], n_
 def run_and_kill(path: Path, n_jobs: int, delay: float, sampling: bool) -> bool:
     """Start or go on with the run in a process and kill it after `delay` seconds (of sampling, or of all it does).
 
-    True where it was killed in time. What every chain had saved by then is no older than a checkpoint may be.
+    True where it was killed in time. Nothing that a chain had saved before is made again.
     """
     before = sweeps_saved(path)
     child = subprocess.Popen(
@@ -420,7 +564,6 @@ def run_and_kill(path: Path, n_jobs: int, delay: float, sampling: bool) -> bool:
         child.wait(delay)
     except subprocess.TimeoutExpired:
         os.kill(child.pid, signal.SIGKILL)
-    killed = time.time()
     child.wait()
     seen = [json.loads(line) for line in [*first, *child.stdout] if line.startswith("[") and line.endswith("]\n")]
     child.stdout.close()
@@ -429,11 +572,6 @@ def run_and_kill(path: Path, n_jobs: int, delay: float, sampling: bool) -> bool:
     if child.returncode == 0:
         return False
     assert child.returncode == -signal.SIGKILL
-    after = sweeps_saved(path)
-    for chain in range(len(after) if len(seen) > 1 else 0):
-        if seen[0][chain] < seen[-1][chain] < N_SWEEPS:  # it was at work when it was killed
-            age = killed - max(file.stat().st_mtime for file in (path / "checkpoints").glob(f"chain-{chain}-*"))
-            assert age < INTERVAL + 0.5  # a busy machine's fsync takes its time
     return True
 
 
@@ -445,14 +583,16 @@ def sweeps_saved(path: Path) -> list[int]:
 
 
 def kill_many(tmp_path: Path, n_kills: int) -> None:
+    """Kill runs at random moments, a third of them half-way through sampling, and see each end with the same bits."""
     rng = random.Random(n_kills)
     uninterrupted = sf.sample(SIM.X, PRIOR, **KILLED_RUN, path=tmp_path / "whole.zarr")
     kills = runs = midway = 0
-    while kills < n_kills:
+    # How many kills fall half-way depends on the machine; go on until there are enough, or something is wrong.
+    while (kills < n_kills or midway <= n_kills // 3) and runs < 20 * n_kills:
         path = tmp_path / f"run-{runs}.zarr"
         runs += 1
         alive = True
-        while alive and kills < n_kills:
+        while alive and (kills < n_kills or midway <= n_kills // 3):
             sampling = kills % 3 != 2  # the others may fall into the set-up
             alive = run_and_kill(path, rng.choice([1, 2, 3]), rng.uniform(0.0, 0.7 if sampling else 2.0), sampling)
             kills += alive

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -16,6 +18,7 @@ import sparsefactor as sf
 from sparsefactor.mcmc.finish import label
 from sparsefactor.mcmc.progress import ChainProgress, Display
 from sparsefactor.storage.draws import MemoryDraws
+from sparsefactor.storage.moments import add_signal
 
 PRIOR = sf.Prior(n_factors=2, inclusion=0.5)
 SHORT = {"n_chains": 2, "n_warmup": 30, "n_draws": 20}
@@ -237,6 +240,83 @@ def test_factors_may_exceed_samples_and_features():
 def test_bad_settings_are_refused(easy, options, message):
     with pytest.raises(ValueError, match=message):
         sf.sample(easy.X, PRIOR, **{**SHORT, **options})
+
+
+def test_a_prior_moves_and_starts_of_other_kinds_are_refused(easy):
+    with pytest.raises(TypeError, match="prior must be a Prior; got a dict; pass"):
+        sf.sample(easy.X, {"n_factors": 2}, **SHORT)
+    for moves in (None, "scale", 3):
+        with pytest.raises(TypeError, match="moves must be a list of names among"):
+            sf.sample(easy.X, PRIOR, **SHORT, moves=moves)
+    with pytest.raises(ValueError, match="init must be one of"):
+        sf.sample(easy.X, PRIOR, **SHORT, init=np.zeros(3))
+    L, F = easy.loadings, np.ascontiguousarray(easy.activations.T)
+    with pytest.raises(ValueError, match="a Start must have L of shape"):
+        sf.sample(easy.X, PRIOR, **SHORT, init=sf.Start("mine", L.T, F))
+    with pytest.raises(ValueError, match="a Start must be finite"):
+        sf.sample(easy.X, PRIOR, **SHORT, init=sf.Start("mine", L, np.full_like(F, np.nan)))
+
+
+def test_numpy_numbers_are_numbers(easy, tmp_path):
+    plain = sf.sample(easy.X, PRIOR, **SHORT, seed=1, path=tmp_path / "a", precision="double")
+    own = {name: np.int64(value) for name, value in SHORT.items()}
+    for seconds in (np.float32(3), np.int64(3)):
+        path = tmp_path / f"b{seconds.dtype}"
+        options = {**own, "seed": np.int64(1), "thin": np.int32(1), "n_jobs": np.int8(1), "precision": "double"}
+        assert same(sf.sample(easy.X, PRIOR, **options, path=path, checkpoint_seconds=seconds), plain)
+        assert same(sf.sample(easy.X, PRIOR, **SHORT, seed=1, path=path, precision="double"), plain)
+
+
+@pytest.mark.parametrize("init", ["auto", "optima"])
+def test_an_interrupt_of_the_starts_is_an_interrupt(easy, monkeypatch, init):
+    fit_vi = sf.fit_vi
+
+    def half_done(*args, **kwargs) -> sf.VIPosterior:
+        return replace(fit_vi(*args, **kwargs), status=sf.posterior.Status.INTERRUPTED)
+
+    for module in ("sample", "dispersed"):
+        monkeypatch.setattr(sys.modules[f"sparsefactor.mcmc.{module}"], "fit_vi", half_done)
+    with pytest.raises(KeyboardInterrupt):
+        sf.sample(easy.X, PRIOR, **SHORT, init=init)
+
+
+def test_all_of_sample_holds_blas_at_one_thread(easy, monkeypatch):
+    from sparsefactor.engine.threads import _blas_limit
+
+    module = sys.modules["sparsefactor.mcmc.sample"]
+    inside = []
+
+    def watched(function):
+        def watching(*args):
+            inside.append(_blas_limit.inside)
+            return function(*args)
+
+        return watching
+
+    for name in ("chain_starts", "posterior", "_started"):
+        monkeypatch.setattr(module, name, watched(getattr(module, name)))
+    sf.sample(easy.X, PRIOR, **SHORT)
+    assert len(inside) == 3
+    assert min(inside) >= 1
+    assert _blas_limit.inside == 0
+
+
+def test_the_signal_is_added_up_in_parts(monkeypatch):
+    rng = np.random.default_rng(0)
+    F, L = rng.normal(size=(7, 3)), rng.normal(size=(11, 3))
+    monkeypatch.setattr("sparsefactor.storage.moments.SIGNAL_ENTRIES", 15)
+    total = np.ones((7, 11))
+    add_signal(total, F, L)
+    np.testing.assert_allclose(total, 1 + F @ L.T, rtol=1e-14)
+
+
+def test_adding_up_the_signal_needs_no_second_matrix():
+    F, L, total = np.ones((2000, 2)), np.ones((3000, 2)), np.zeros((2000, 3000))
+    tracemalloc.start()
+    add_signal(total, F, L)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 0.3 * total.nbytes
 
 
 # ---- the tutorial -------------------------------------------------------------------------------------------------

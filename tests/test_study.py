@@ -2,14 +2,17 @@
 
 import gzip
 import json
+import os
 import struct
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.helpers.browser import Browser, find_chromium
 
 import sparsefactor as sf
+from sparsefactor import plot
 from sparsefactor.study import gtex, made_matrix, matrix, read_matrix, reproduce_gtex, reproduce_simulated, simulated
 from sparsefactor.study.claims import claims, settled
 from sparsefactor.study.gauges import FillInGauge, TruthGauge
@@ -44,22 +47,13 @@ def test_watched_plain_trial_is_that_of_fit_vi() -> None:
     assert traces[0].facts["elbo"] == public.trial_records[1]["elbo"]
 
 
-def test_watched_plain_chain_is_that_of_sample() -> None:
-    gauge = TruthGauge(SIM)
-    trace = chain(SIM.X, PRIOR, gauge, recipe="plain", number=1, seed=1, n_warmup=4, n_draws=1, thin=2)
-    public = sf.sample(
-        SIM.X,
-        PRIOR,
-        n_chains=2,
-        n_warmup=4,
-        n_draws=1,
-        thin=2,
-        init="random",
-        moves=(),
-        seed=1,
-        progress=False,
-        **({"temper": False} if "temper" in sf.sample.__kwdefaults__ else {}),
-    )
+@pytest.mark.parametrize(
+    ("recipe", "options"), [("plain", {"init": "random", "moves": (), "temper": False}), ("default", {})]
+)
+def test_watched_chain_is_that_of_sample(recipe, options) -> None:
+    lengths = {"n_warmup": 4, "n_draws": 1, "thin": 2, "seed": 1}
+    trace = chain(SIM.X, PRIOR, TruthGauge(SIM), recipe=recipe, number=1, **lengths)
+    public = sf.sample(SIM.X, PRIOR, n_chains=2, progress=False, **lengths, **options)
     draw = public.unlabelled_draws()["posterior"]["loadings"].values[1, 0]
     np.testing.assert_allclose(trace.final.loadings_mean, draw, rtol=1e-6, atol=1e-12)
     assert trace.facts["kept"] == 1
@@ -139,7 +133,14 @@ def test_a_stopped_study_goes_on(tmp_path) -> None:
 def test_other_settings_are_other_units(tmp_path) -> None:
     one, other = Unit(work, {"n": 1}, {"log": "x"}), Unit(work, {"n": 1, "seed": 1}, {"log": "x"})
     assert one.key != other.key
-    assert one.key == Unit(work, {"n": 1}, {"log": "elsewhere"}).key
+    assert one.key == Unit(work, {"n": 1, "title": "as called"}, {"log": "elsewhere"}).key
+
+
+def test_changed_defaults_are_other_units(monkeypatch) -> None:
+    before = {unit.key for unit in simulated.plan(simulated.LEVELS["quick"])}
+    monkeypatch.setitem(sf.sample.__kwdefaults__, "moves", ("scale",))
+    after = {unit.key for unit in simulated.plan(simulated.LEVELS["quick"])}
+    assert len(before - after) == 3 * 5  # the default chains
 
 
 def test_a_damaged_file_is_made_again(tmp_path, caplog) -> None:
@@ -175,6 +176,18 @@ def test_study_writes_what_it_promises(folder) -> None:
     lines = (folder / "runs.csv").read_text().splitlines()
     assert len(lines) == 1 + 3 * (2 + 2 + 2 + 2)
     assert "A smaller study" in (folder / "report.html").read_text()
+
+
+@pytest.mark.skipif(find_chromium() is None and "CI" not in os.environ, reason="no Chromium on this machine")
+def test_study_page_opens_and_fits(folder) -> None:
+    with Browser(find_chromium() or "chromium") as browser:
+        for width in (1200, 360):
+            browser.open(folder / "report.html", width=width)
+            assert browser.problems == []
+            assert browser.run("document.documentElement.scrollWidth") <= width
+        assert browser.run("document.querySelectorAll('.claims tbody tr').length") == 9
+        assert browser.run("document.querySelectorAll('svg.chart').length") == 12
+        assert browser.run("document.querySelectorAll('canvas').length") == 5
 
 
 def test_claims_are_undecided_where_trials_were_stopped(folder) -> None:
@@ -304,3 +317,28 @@ def test_matrices_that_cannot_be_used_are_refused(tmp_path) -> None:
     (tmp_path / "a.csv").write_text("n,a,b\nx,1,\ny,2,3\n")
     with pytest.raises(ValueError, match="must be complete"):
         read_matrix(tmp_path / "a.csv")
+
+
+# ---- its figures ----------------------------------------------------------------------------------------------------
+
+
+def test_lines_over_time_show_what_they_are_given() -> None:
+    lines = [plot.Line([0.1, 1.0], [3.0, 2.0], "a"), plot.Line([0.2, 2.0], [3.0, 1.0], "b", marked=True)]
+    figure = plot.over_time([[plot.Panel("snr = 5", "RRMSE", lines, {"prior mean": 4.0})]], note="quick")
+    (ax,) = figure.axes
+    assert ax.get_xscale() == "log"
+    assert (ax.get_title(), ax.get_ylabel()) == ("snr = 5", "RRMSE")
+    drawn = [line for line in ax.lines if len(line.get_xdata()) == 2 and line.get_linestyle() != ":"]
+    np.testing.assert_array_equal([line.get_ydata() for line in drawn], [[3.0, 2.0], [3.0, 1.0]])
+    assert drawn[1].get_linewidth() > drawn[0].get_linewidth()
+    assert drawn[0].get_color() != drawn[1].get_color()
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b", "largest ELBO", "prior mean"]
+    assert figure.get_suptitle() == "quick"
+
+
+def test_factor_bars_come_in_order_of_their_share() -> None:
+    activations = np.arange(12.0).reshape(4, 3)
+    figure = plot.factor_bars(activations, list("wxyz"), [0.1, 0.6, 0.3], note="made up")
+    assert [ax.get_title() for ax in figure.axes] == ["2\n60.0%", "3\n30.0%", "1\n10.0%"]
+    np.testing.assert_array_equal([bar.get_width() for bar in figure.axes[0].patches], activations[:, 1])
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == list("wxyz")

@@ -170,6 +170,7 @@ def factor_bars(activations: ArrayLike, sample_names: Sequence[Any], shares: Arr
         ax.axvline(0, color="0.5", linewidth=0.5)
         ax.set_title(f"{order[place] + 1}\n{share[order[place]]:.1%}", fontsize="small")
         ax.set_xticks([])
+        ax.margins(y=0.01)
         ax.tick_params(axis="y", labelsize=6)
     axes[0, 0].set_yticks(np.arange(n_samples), [str(name) for name in sample_names])
     axes[0, 0].invert_yaxis()

@@ -85,7 +85,7 @@ def read_latest(folder: Path, run: str, chain: int) -> Checkpoint:
 
 def _users_level() -> int:
     """The stacklevel, for a warning of the caller, of the first line outside this package."""
-    package = str(Path(__file__).parents[1])
+    package = f"{Path(__file__).parents[1]}{os.sep}"
     level, frame = 0, sys._getframe()
     while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
         level, frame = level + 1, frame.f_back

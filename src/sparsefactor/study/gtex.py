@@ -13,12 +13,12 @@ import sparsefactor as sf
 from .gauges import FillInGauge, rrmse
 from .matrix import Matrix, baselines, held_out
 from .simulated import METHODS
-from .traces import Recipe, chain, vi_trials
+from .traces import Recipe, chain, recipe_of, vi_trials
 from .units import Arrays, Cache, Findings, Report, Unit, run_units
 from .watch import Trace
 
 INCLUSIONS = ("fixed", "learnt")
-NOISES = ("feature", "shared", "sample")
+NOISES = {"feature": "noise by feature", "shared": "shared noise", "sample": "noise by sample"}
 RECOMMENDED = ("learnt", "sample")
 
 
@@ -39,7 +39,7 @@ class Level:
 
     def labels(self) -> str:
         return (
-            f"{self.name}: {self.n_trials} trials of up to {self.max_iter:,} iterations, {self.n_chains} chains of "
+            f"{self.name}: {self.n_trials} trials of up to {self.max_iter:,} iterations, {self.n_chains} chain(s) of "
             f"{self.n_warmup:,} + {self.n_sweeps:,} sweeps thinned by {self.thin}, mask seed {self.seed}"
         )
 
@@ -98,10 +98,11 @@ def plan(level: Level, matrix: Matrix, file: Path) -> list[Unit]:
                     "inclusion": inclusion,
                     "noise": noise,
                     "method": method,
+                    **recipe_of(method),
                 }
                 numbers = range(1 if method == "vi_default" else level.n_trials if kind == "vi" else level.n_chains)
                 for number in numbers:
-                    title = f"{METHODS[method]} {number + 1}, {inclusion} inclusion, noise by {noise}"
+                    title = f"{METHODS[method]} {number + 1}, {inclusion} inclusion, {NOISES[noise]}"
                     own: dict[str, Any] = {**common, "number": number, "title": title}
                     if kind == "vi":
                         limits = {"max_iter": level.max_iter, "tol": level.tol} if recipe == "plain" else {}

@@ -119,7 +119,7 @@ def gtex_panels(results: gtex.Results) -> tuple[list[plot.Panel], list[list[str]
                     x = [p["seconds"] for p in run.points]
                     lines.append(plot.Line(x, [p["rrmse"] for p in run.points], title, marked))
                     names.append(f"{title}, {_numbered(method)} {run.number + 1}")
-            panels.append(plot.Panel(f"{inclusion} inclusion, noise by {noise}", "fill-in RRMSE", lines, levels))
+            panels.append(plot.Panel(f"{inclusion} inclusion, {gtex.NOISES[noise]}", "fill-in RRMSE", lines, levels))
             labels.append(names)
     return panels, labels
 

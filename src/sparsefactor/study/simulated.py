@@ -10,7 +10,7 @@ import numpy as np
 import sparsefactor as sf
 
 from .gauges import MEASURES, TruthGauge
-from .traces import Recipe, chain, vi_trials
+from .traces import Recipe, chain, recipe_of, vi_trials
 from .units import Arrays, Cache, Findings, Report, Unit, run_units
 from .watch import Trace
 
@@ -44,13 +44,13 @@ class Level:
     def labels(self) -> str:
         """In words, for figures and reports."""
         return (
-            f"{self.name}: {self.n_trials} trials of up to {self.max_iter:,} iterations, {self.n_chains} chains of "
+            f"{self.name}: {self.n_trials} trials of up to {self.max_iter:,} iterations, {self.n_chains} chain(s) of "
             f"{self.n_sweeps:,} sweeps thinned by {self.thin}"
         )
 
 
 LEVELS = {
-    "quick": Level("quick", 10, 2_000, 5, 600, 2, warmup_default=200),
+    "quick": Level("quick", 10, 2_000, 5, 400, 2, warmup_default=150),
     "standard": Level("standard", 10, 50_000, 5, 20_000, 10),
     "full": Level("full, the paper's counts", 10, 100_000, 5, 200_000, 10),
 }
@@ -90,7 +90,7 @@ def plan(level: Level) -> list[Unit]:
     for snr in level.snrs:
         for method in METHODS:
             kind, recipe = method.split("_")
-            common = {"study": "simulated", "snr": snr, "seed": level.seed, "method": method}
+            common = {"study": "simulated", "snr": snr, "seed": level.seed, "method": method, **recipe_of(method)}
             if kind == "vi" and recipe == "default":
                 units.append(_unit(vi_unit, {**common, "n_trials": level.n_trials, "number": 0}, 5))
             elif kind == "vi":

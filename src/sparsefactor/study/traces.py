@@ -188,6 +188,15 @@ def nth_start(data: Data, prior: sf.Prior, init: str, number: int, seed: int) ->
     return list(starts(data, prior, init, number + 1, seed))[number]
 
 
+def recipe_of(method: str) -> dict[str, Any]:
+    """What the package's defaults add to a unit's settings, so that changed defaults make it another unit."""
+    if method == "vi_default":
+        return {"defaults": defaults_of(sf.fit_vi, "max_iter", "tol", "rtol")}
+    if method == "mcmc_default":
+        return {"defaults": {"moves": list(defaults_of(sf.sample, "moves")["moves"])}}
+    return {}
+
+
 def defaults_of(function: Any, *names: str) -> dict[str, Any]:
     """The package's own defaults, so that the study follows them."""
     parameters = inspect.signature(function).parameters

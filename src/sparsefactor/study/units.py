@@ -44,7 +44,8 @@ class Unit:
 
     @property
     def key(self) -> str:
-        text = json.dumps([FORMAT, sf.__version__, self.settings], sort_keys=True)
+        deciding = {name: value for name, value in self.settings.items() if name != "title"}
+        text = json.dumps([FORMAT, sf.__version__, deciding], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
     @property
