@@ -15,7 +15,7 @@ import numpy as np
 from ..data import Data, as_data
 from ..engine import build_kernels
 from ..engine.threads import single_blas_thread
-from ..model import Prior
+from ..model import Prior, check_prior
 from ..posterior import Labels, MCMCPosterior
 from ..start import INITS, Start, starts
 from ..storage.draws import PRECISIONS, Layout, MemoryDraws, Sink, ZarrDraws
@@ -140,8 +140,7 @@ def sample(
     precision: of loadings and noise precisions on disk; "double" keeps every bit at nearly twice the size, and is
         used for data at a scale beyond single precision.
     """
-    if not isinstance(prior, Prior):
-        raise TypeError(f"prior must be a Prior; got a {type(prior).__name__}; pass e.g. Prior(n_factors=10)")
+    check_prior(prior)
     options = Options(
         n_chains=n_chains,
         n_warmup=n_warmup,
