@@ -25,7 +25,7 @@ def reproduce_simulated(
     begin = time.monotonic()
     chosen = replace(simulated.LEVELS[level], **changes)
     results = simulated.run(chosen, Cache(out / "cache"), jobs, report)
-    command = f"sparsefactor reproduce simulated --{level} --jobs {jobs}"
+    command = f"sparsefactor reproduce simulated{_flag(level)} --jobs {jobs}"
     return write_simulated(results, out, command, time.monotonic() - begin)
 
 
@@ -43,5 +43,10 @@ def reproduce_gtex(
     chosen = replace(gtex.LEVELS[level], **changes)
     data = made_matrix(n_factors=chosen.n_factors) if matrix is None else matrix
     results = gtex.run(chosen, data, Cache(out / "cache"), jobs, report)
-    command = f"sparsefactor reproduce gtex --{level} --seed {chosen.seed} --jobs {jobs}"
+    command = f"sparsefactor reproduce gtex{_flag(level)} --seed {chosen.seed} --jobs {jobs}"
     return write_gtex(results, out, command, time.monotonic() - begin)
+
+
+def _flag(level: str) -> str:
+    """The command line's spelling of a level; the standard one has none."""
+    return "" if level == "standard" else f" --{level}"
