@@ -608,3 +608,25 @@ def test_killed_three_times(tmp_path):
 @pytest.mark.slow
 def test_killed_thirty_times(tmp_path):
     kill_many(tmp_path, 30)
+
+
+def test_a_kill_loses_at_most_the_sweep_since_the_last_checkpoint(tmp_path):
+    """With a checkpoint after every sweep, what a chain had reported is on disk, but for the sweep in hand."""
+    path = tmp_path / "run.zarr"
+    code = CHILD.replace("**KILLED_RUN,", "**KILLED_RUN, 'checkpoint_seconds': 0.0,")
+    assert code != CHILD
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, str(path), "3"], stdout=subprocess.PIPE, text=True, cwd=Path.cwd()
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+    seen: list[int] = [0] * RUN["n_chains"]
+    while min(seen) < 5:  # every chain is at work
+        seen = json.loads(child.stdout.readline())
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    later = [json.loads(line) for line in child.stdout if line.startswith("[") and line.endswith("]\n")]
+    child.stdout.close()
+    assert child.returncode == -signal.SIGKILL
+    last = later[-1] if later else seen
+    assert all(saved >= told - 1 for saved, told in zip(sweeps_saved(path), last, strict=True))

@@ -52,7 +52,7 @@ class Labels:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Posterior:
-    """The questions both posteriors answer. Shapes: see DESIGN's table of words in docs/index.md."""
+    """The questions both posteriors answer. Shapes: see the table of words in docs/index.md."""
 
     prior: Prior
     labels: Labels
