@@ -68,7 +68,7 @@ def test_completion_recovers_a_low_rank_matrix():
     data = as_data(np.where(holes, np.nan, X))
     start = StartMaker(data, 5, 0).make("varimax", 0)
     error = np.linalg.norm((start.L @ start.F).T[holes] - X[holes]) / np.linalg.norm(X[holes])
-    assert error < 0.5  # zeros would be 1
+    assert error < 0.4  # zeros would be 1
 
 
 def test_more_factors_than_rank_are_padded():
