@@ -223,3 +223,30 @@ def test_a_warning_points_at_the_callers_line(easy):
 def test_inclusion_matrix_must_fit_the_features(easy):
     with pytest.raises(ValueError, match="one row per feature; got 59 rows and 60 features"):
         sf.fit_vi(easy.X, sf.Prior(inclusion=np.full((59, 3), 0.2)))
+
+
+def test_the_mean_over_trials_predicts_and_the_best_trial_answers(easy, monkeypatch, tmp_path):
+    from sparsefactor.vi import fit
+
+    caught: list = []
+    whole = fit.mean_signal
+    monkeypatch.setattr(fit, "mean_signal", lambda trials: caught.extend(trials) or whole(trials))
+    X = with_holes(easy.X, 0.2) + 3.0
+    prior = sf.Prior(n_factors=3, inclusion=0.3, noise="sample")
+    averaged = sf.fit_vi(X, prior, n_trials=4, average=True, center=True)
+    alone = sf.fit_vi(X, prior, n_trials=4, race=False, center=True)
+    assert (averaged.trials["status"] == "converged").all()  # no race
+    assert same(averaged, alone)
+    signals = [t.state.columns.f_mean.T @ (t.state.rows.eta * t.state.rows.mu).T for t in caught]
+    assert len(signals) == 4
+    assert np.allclose(averaged.reconstruct(), np.mean(signals, axis=0) + averaged.labels.offset)
+    assert not np.allclose(averaged.reconstruct(), alone.reconstruct(), atol=1e-6)
+    averaged.save(tmp_path / "fit.sf")
+    assert np.array_equal(sf.load(tmp_path / "fit.sf").reconstruct(), averaged.reconstruct())
+
+
+def test_the_mean_over_one_trial_is_that_trial(easy):
+    one = sf.fit_vi(easy.X, PRIOR, n_trials=1, average=True)
+    assert np.allclose(one.reconstruct(), sf.fit_vi(easy.X, PRIOR, n_trials=1, race=False).reconstruct())
+    with pytest.raises(TypeError, match="average must be True or False; got 1"):
+        sf.fit_vi(easy.X, PRIOR, average=1)

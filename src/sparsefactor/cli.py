@@ -90,13 +90,14 @@ def fit(
     inclusion: Annotated[float | None, typer.Option(help="Fixed; learnt if left out.")] = None,
     noise: Noise = Noise.feature,
     trials: Annotated[int, typer.Option(min=1)] = 10,
+    average: Annotated[bool, typer.Option(help="Predict missing entries by the mean over all trials.")] = False,
     center: bool = False,
     seed: Seed = 0,
     features_as_rows: Turned = False,
 ) -> None:
     """Fit by variational inference and save the posterior."""
     X = read_table(table, features_as_rows)
-    p = sf.fit_vi(X, prior_of(factors, inclusion, noise), n_trials=trials, center=center, seed=seed)
+    p = sf.fit_vi(X, prior_of(factors, inclusion, noise), n_trials=trials, average=average, center=center, seed=seed)
     p.save(out)
     typer.echo(f"{out}: ELBO {p.elbo:,.3f}; {p.status.value}")
 

@@ -102,6 +102,7 @@ class VIPosterior(_Posterior):
     stability: Array  # (n_factors,) share of the other converged trials that have each factor; NaN without others
     status: Status
     parameters: dict[str, Array] = field(repr=False)  # q's own parameters, by the names of kernels.contract
+    signal_mean: Array | None = field(default=None, repr=False)  # the mean over trials of F'L', where it was asked for
 
     @property
     def converged(self) -> bool:
@@ -122,8 +123,12 @@ class VIPosterior(_Posterior):
         return pd.DataFrame(self.trial_records)
 
     def reconstruct(self) -> Array:
-        """(n_samples, n_features): the posterior mean of F'L', centring undone; fills what was missing."""
-        return self.activations_mean @ self.loadings_mean.T + self.labels.offset
+        """(n_samples, n_features): the posterior mean of F'L', centring undone; fills what was missing.
+
+        The mean over all trials where the fit was asked for that (`average=True`), else the best trial's.
+        """
+        signal = self.activations_mean @ self.loadings_mean.T if self.signal_mean is None else self.signal_mean
+        return np.asarray(signal + self.labels.offset)
 
     def to_datatree(self) -> xarray.DataTree:
         """Moments of q as an xarray DataTree with named dims (feature, observation, factor)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from ..data import Data, as_data
 from ..engine import build_kernels
 from ..engine.threads import single_blas_thread
+from ..kernels.contract import Array
 from ..model import Prior, check_prior
 from ..posterior import Labels, Status, VIPosterior
 from ..start import INITS, Start, starts
@@ -48,6 +49,7 @@ class Options:
     accelerate: bool
     activations: Activations
     prune: bool
+    average: bool
     seed: int
     backend: str
     n_threads: int | None
@@ -66,7 +68,7 @@ class Options:
             raise ValueError(
                 f"activations must be one of {get_args(Activations)}; got {self.activations!r}; choose one of them"
             )
-        for name in ("race", "accelerate", "prune"):
+        for name in ("race", "accelerate", "prune", "average"):
             value = getattr(self, name)
             if not isinstance(value, bool | np.bool_):
                 raise TypeError(f"{name} must be True or False; got {value!r}; pass one of them")
@@ -91,6 +93,7 @@ def fit_vi(
     accelerate: bool = True,
     activations: Activations = "independent",
     prune: bool = False,
+    average: bool = False,
     center: bool = False,
     dtype: Any = np.float64,
     seed: int = 0,
@@ -107,6 +110,8 @@ def fit_vi(
         optima. The paper's plain recipe is init="random", race=False, accelerate=False.
     activations: "independent" (the paper's), or "joint", a full Gaussian over the factors of each sample.
     prune: remove factors where that raises the ELBO, so that n_factors is an upper bound.
+    average: `reconstruct` is the mean over all trials, each run to its own optimum (there is no race then): on real
+        data optima differ in what they predict, and their mean errs less than the best. All else is the best trial's.
     center: subtract each feature's mean first; `reconstruct` adds it back.
     dtype: of the data matrix; float32 halves its memory, and its two products then agree to about 1e-4.
     n_threads: threads of the row pass; None for every core. Results do not depend on it.
@@ -121,6 +126,7 @@ def fit_vi(
         accelerate=accelerate,
         activations=activations,
         prune=prune,
+        average=average,
         seed=seed,
         backend=backend,
         n_threads=n_threads,
@@ -151,18 +157,20 @@ def _fit(data: Data, prior: Prior, options: Options) -> VIPosterior:
     if status is not Status.CONVERGED:
         warnings.warn(f"VI has not converged. {status.value}", ConvergenceWarning, stacklevel=3)
     logger.info("VI: %d trials, best ELBO %.6f, %s", len(trials), winner.elbo, status.name)
-    return posterior(winner, trials, status)
+    found = posterior(winner, trials, status)
+    return replace(found, signal_mean=mean_signal(trials)) if options.average else found
 
 
 def run_trials(cavi: CAVI, options: Options, trials: list[Trial]) -> None:
     """Make the trials one after the other, into the list, so that an interruption finds them there; then run them."""
     rng = np.random.default_rng([options.seed, 0, 4])
-    coarse = Tolerance(max(options.tol, COARSE), options.rtol) if options.race else options.tolerance
+    racing = options.race and not options.average
+    coarse = Tolerance(max(options.tol, COARSE), options.rtol) if racing else options.tolerance
     for number, start in enumerate(starts(cavi.data, cavi.prior, options.init, options.n_trials, options.seed)):
         trial = Trial(number, start.name, cavi, cavi.start(start.L, start.F), accelerate=options.accelerate)
         trials.append(trial)
         trial.advance(min(LAPS[0][0], options.max_iter), coarse)
-    if options.race:
+    if racing:
         race(trials, coarse, options, rng)
     else:
         for trial in trials:
@@ -221,6 +229,14 @@ def jointly(trial: Trial) -> Trial:
     wider = Trial(trial.number, trial.name, cavi, state, accelerate=trial.momentum is not None)
     wider.iterations, wider.seconds, wider.trace = trial.iterations + 1, trial.seconds, list(trial.trace)
     return wider
+
+
+def mean_signal(trials: list[Trial]) -> Array:
+    """(n_samples, n_features): the mean of E[F'L'] over the trials that have one."""
+    states = [trial.state for trial in trials if np.isfinite(trial.elbo)]
+    # One trial at a time: all their signals together could be many times the data.
+    total = sum(state.columns.f_mean.T @ (state.rows.eta * state.rows.mu).T for state in states)
+    return np.asarray(total / len(states))
 
 
 def posterior(winner: Trial, trials: list[Trial], status: Status) -> VIPosterior:

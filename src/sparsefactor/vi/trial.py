@@ -10,11 +10,19 @@ from scipy.optimize import linear_sum_assignment
 
 from ..posterior import Status
 from .accelerate import Momentum
+from .empty import EMPTY, emptied
 from .shear import WORTH, best_shear, sheared
 from .state import CAVI, VIState
 
 # Factors are assigned to unequal inclusion priors after so many iterations, and again each time that number doubles.
 FIRST_ASSIGNMENT = 4
+# Factors are emptied after so many iterations: by then they hold what they will hold, and the slow climb of those on
+# their way out is saved.
+THIN_AFTER = 200
+# After a factor was emptied, the rest may take so many iterations to make up for it, looked at every so often, and is
+# given up when at its present rate it would need more than so many further looks.
+PATIENCE, LOOK, FORESIGHT = 40, 2, 6
+FAILURES = 3  # in a row, after which the stronger factors are not tried
 
 
 class Tolerance(NamedTuple):
@@ -41,6 +49,7 @@ class Trial:
         self.next_assignment = FIRST_ASSIGNMENT
         self.seconds = 0.0
         self.trace: list[tuple[int, float, float]] = []
+        self.thinned = False
         self.fallback: VIState | None = None  # the optimum that a shear is trying to better
 
     def settle(self) -> None:
@@ -111,7 +120,13 @@ class Trial:
             self.momentum.reset()
 
     def polish(self, max_iter: int, tolerance: Tolerance, rng: np.random.Generator, *, kicks: int) -> None:
-        """Climb on, then leave the optimum by shears for as long as that finds a higher one (3.15)."""
+        """Climb on, then leave the optimum for as long as that finds a higher one: by emptying factors (3.16), and by
+        shears (3.15)."""
+        if self.momentum is not None and not self.thinned:
+            self.advance(min(max_iter, THIN_AFTER), tolerance)
+            self.thinned = True
+            if self.thin(max_iter, tolerance):
+                self.status = None
         self.advance(max_iter, tolerance)
         while self.momentum is not None and self.iterations < max_iter:
             begin = time.perf_counter()
@@ -133,6 +148,37 @@ class Trial:
             # The trace shows accepted states only: of the new climb, what lies above the optimum it left.
             self.trace[length:] = [point for point in self.trace[length:] if point[1] > reached.elbo]
             if self.elbo <= reached.elbo + WORTH:
+                return
+
+    def thin(self, max_iter: int, tolerance: Tolerance) -> bool:
+        """Empty factors, the weakest first, where the rest makes up for it; whether any was."""
+        begin, found, rising = time.perf_counter(), False, True
+        while rising:
+            rising, failures = False, 0
+            strength = self.state.sums.l2 * self.cavi.second_moment(self.state.columns)
+            for k in np.argsort(strength):
+                if self.state.sums.active[k] <= EMPTY:
+                    continue
+                if failures == FAILURES or self.iterations >= max_iter:
+                    break
+                attempt = Trial(self.number, self.name, self.cavi, emptied(self.cavi, self.state, k), accelerate=True)
+                attempt.recover(self.elbo + WORTH, tolerance)
+                self.iterations += attempt.iterations + 1
+                failures += 1
+                if attempt.elbo > self.elbo + WORTH:
+                    self.state, failures, rising, found = attempt.state, 0, True, True
+                    self.trace.append((self.iterations, self.elbo, self.seconds + time.perf_counter() - begin))
+        if found and self.momentum is not None:
+            self.momentum.reset()
+        self.seconds += time.perf_counter() - begin
+        return found
+
+    def recover(self, goal: float, tolerance: Tolerance) -> None:
+        """Climb until the ELBO is above the goal, or there is no hope of that."""
+        while self.elbo <= goal and self.iterations < PATIENCE and self.status is None:
+            before = self.elbo
+            self.advance(self.iterations + LOOK, tolerance)
+            if goal - self.elbo > FORESIGHT * (self.elbo - before):
                 return
 
     def record(self, *, won: bool) -> dict[str, Any]:

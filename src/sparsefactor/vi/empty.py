@@ -1,0 +1,47 @@
+"""Leave a local optimum by emptying a factor (docs/math.md, 3.16).
+
+Superfluous factors are a trap: each explains a little that the others, once it is gone, would explain as well, and the
+ELBO charges for its activations, its slab precision and its inclusions. CAVI gets from the one optimum to the other
+only by way of states that are worse than both, so the factor must be taken away at once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..model import Beta
+from .state import CAVI, VIState
+
+EMPTY = 1e-6  # expected loadings of a factor that holds nothing
+
+
+def emptied(cavi: CAVI, state: VIState, k: int) -> VIState:
+    """The state with no loading on factor k and all that belongs to it at its prior, and one row pass."""
+    rows, columns, prior = state.rows, state.columns, cavi.prior
+    mu, eta = rows.mu.copy(), rows.eta.copy()
+    mu[:, k], eta[:, k] = 0.0, 0.0
+    f_mean, f_var = columns.f_mean.copy(), columns.f_var.copy()
+    f_mean[k] = 0.0
+    if f_var.ndim == 3:
+        f_var[:, k], f_var[:, :, k] = 0.0, 0.0
+        f_var[:, k, k] = 1.0
+    else:
+        f_var[k] = 1.0
+    changed = columns._replace(
+        f_mean=f_mean,
+        f_var=f_var,
+        alpha_shape=_with(columns.alpha_shape, k, prior.loading_shape),
+        alpha_rate=_with(columns.alpha_rate, k, prior.loading_rate),
+    )
+    if isinstance(prior.inclusion, Beta):
+        changed = changed._replace(
+            pi_a=_with(columns.pi_a, k, prior.inclusion.a),
+            pi_b=_with(columns.pi_b, k, prior.inclusion.b + cavi.data.n_features),
+        )
+    return cavi.finish(rows._replace(mu=mu, eta=eta), changed, np.ones(prior.K))
+
+
+def _with(values: np.ndarray, k: int, value: float) -> np.ndarray:
+    changed = values.copy()
+    changed[k] = value
+    return changed
