@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import struct
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +15,11 @@ from tests.helpers.browser import Browser, find_chromium
 import sparsefactor as sf
 from sparsefactor import plot
 from sparsefactor.study import gtex, made_matrix, matrix, read_matrix, reproduce_gtex, reproduce_simulated, simulated
+from sparsefactor.study import units as units_module
 from sparsefactor.study.claims import claims, settled
 from sparsefactor.study.gauges import FillInGauge, TruthGauge
-from sparsefactor.study.traces import chain, vi_trials
-from sparsefactor.study.units import Cache, Unit, run_units
+from sparsefactor.study.traces import chain, vi_mean, vi_trials
+from sparsefactor.study.units import Cache, Progress, Unit, run_units
 from sparsefactor.study.watch import Clock, Means
 
 SIM = sf.simulate_paper(snr=5, seed=3)
@@ -45,6 +47,22 @@ def test_watched_plain_trial_is_that_of_fit_vi() -> None:
     with pytest.warns(sf.ConvergenceWarning):
         public = sf.fit_vi(SIM.X, PRIOR, n_trials=2, seed=1, init="random", race=False, accelerate=False, **options)
     assert traces[0].facts["elbo"] == public.trial_records[1]["elbo"]
+
+
+def test_watched_mean_of_trials_is_that_of_fit_vi() -> None:
+    X = SIM.X[:, :200].copy()
+    X[::7, ::5] = np.nan
+    prior = sf.Prior(n_factors=4, inclusion=0.3, noise="sample")
+    samples, features = np.nonzero(np.isnan(X))
+    gauge = FillInGauge(features, samples, SIM.X[samples, features])
+    (trace,), seconds = vi_mean(X, prior, gauge, n_trials=3, seed=1)
+    public = sf.fit_vi(X, prior, n_trials=3, seed=1, average=True)
+    np.testing.assert_allclose(trace.final.signal, public.reconstruct()[samples, features], rtol=1e-9)
+    np.testing.assert_array_equal(trace.final.inclusion_prob, public.inclusion_prob)
+    assert trace.facts["elbo"] == public.elbo
+    assert len(trace.points) == 3
+    assert trace.points[-1]["seconds"] <= seconds
+    assert trace.points[-1]["rrmse"] == pytest.approx(sf.fill_in_error(public, SIM.X[:, :200], np.isnan(X)))
 
 
 @pytest.mark.parametrize(
@@ -108,7 +126,7 @@ def test_fill_in_gauge_agrees_with_the_public_measure() -> None:
 # ---- units and the cache --------------------------------------------------------------------------------------------
 
 
-def work(settings: dict, log: str) -> tuple[dict, dict]:
+def work(settings: dict, log: str, told) -> tuple[dict, dict]:
     with Path(log).open("a") as file:
         file.write(f"{settings['n']}\n")
     if settings["n"] == 2 and not Path(log).with_name("healed").exists():
@@ -152,6 +170,27 @@ def test_a_damaged_file_is_made_again(tmp_path, caplog) -> None:
     assert "made again" in caplog.text
 
 
+def slow_work(settings: dict, told) -> tuple[dict, dict]:
+    for step in range(30):
+        told(step / 30)
+        time.sleep(0.01)
+    return {"n": settings["n"]}, {}
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_progress_is_told_while_units_are_under_way(tmp_path, monkeypatch, jobs) -> None:
+    monkeypatch.setattr(units_module, "EVERY", 0.02)
+    units = [Unit(slow_work, {"n": n}, cost=1.0 + n) for n in range(3)]
+    said: list[Progress] = []
+    found = run_units(units, Cache(tmp_path / "cache"), jobs, said.append)
+    assert [facts["n"] for facts, _ in found] == [0, 1, 2]
+    shares = [progress.share for progress in said]
+    assert shares == sorted(shares)
+    assert (shares[0], shares[-1]) == (0.0, 1.0)
+    assert {round(6 * share, 6) for share in shares} - set(range(7))  # not only where a unit ends
+    assert [p.done for p in said] == sorted(p.done for p in said)
+
+
 # ---- the whole, in small --------------------------------------------------------------------------------------------
 
 
@@ -176,6 +215,17 @@ def test_study_writes_what_it_promises(folder) -> None:
     lines = (folder / "runs.csv").read_text().splitlines()
     assert len(lines) == 1 + 3 * (2 + 2 + 2 + 2)
     assert "A smaller study" in (folder / "report.html").read_text()
+
+
+def test_tables_come_as_parquet_too(folder) -> None:
+    import pandas as pd
+
+    for name in ("summary", "runs", "traces", "claims"):
+        exact, short = pd.read_parquet(folder / f"{name}.parquet"), pd.read_csv(folder / f"{name}.csv")
+        assert list(exact.columns) == list(short.columns)
+        assert len(exact) == len(short) > 0
+        for column in short.select_dtypes("number"):
+            np.testing.assert_allclose(exact[column].astype(float), short[column], rtol=1e-5)
 
 
 @pytest.mark.skipif(find_chromium() is None and "CI" not in os.environ, reason="no Chromium on this machine")
@@ -241,7 +291,8 @@ def test_fill_in_study(tmp_path) -> None:
     page = reproduce_gtex(tmp_path, small, level="quick", **tiny)
     assert "Not GTEx" in page.read_text()
     rows = (tmp_path / "fill_in.csv").read_text().splitlines()
-    assert len(rows) == 1 + 2 + 6 * 2 + 3
+    assert len(rows) == 1 + 2 + 6 * 3 + 3
+    assert sum(row.startswith('"VI, mean of all trials",') for row in rows) == 6
     assert (tmp_path / "figures" / "factors.svg").exists()
     held = np.load(tmp_path / "held_out.npy")
     np.testing.assert_array_equal(held, np.random.default_rng(0).choice(720, 72, replace=False))

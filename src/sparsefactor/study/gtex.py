@@ -12,11 +12,12 @@ import sparsefactor as sf
 
 from .gauges import FillInGauge, rrmse
 from .matrix import Matrix, baselines, held_out
-from .simulated import METHODS
-from .traces import Recipe, chain, recipe_of, vi_trials
+from .simulated import METHODS as BOTH_STUDIES
+from .traces import Recipe, Told, chain, ignore, recipe_of, vi_mean, vi_trials
 from .units import Arrays, Cache, Findings, Report, Unit, run_units
 from .watch import Trace
 
+METHODS = {**BOTH_STUDIES, "vi_mean": "VI, mean of all trials"}
 INCLUSIONS = ("fixed", "learnt")
 NOISES = {"feature": "noise by feature", "shared": "shared noise", "sample": "noise by sample"}
 RECOMMENDED = ("learnt", "sample")
@@ -100,7 +101,8 @@ def plan(level: Level, matrix: Matrix, file: Path) -> list[Unit]:
                     "method": method,
                     **recipe_of(method),
                 }
-                numbers = range(1 if method == "vi_default" else level.n_trials if kind == "vi" else level.n_chains)
+                one_unit = method in ("vi_default", "vi_mean")
+                numbers = range(1 if one_unit else level.n_trials if kind == "vi" else level.n_chains)
                 for number in numbers:
                     title = f"{METHODS[method]} {number + 1}, {inclusion} inclusion, {NOISES[noise]}"
                     own: dict[str, Any] = {**common, "number": number, "title": title}
@@ -115,8 +117,11 @@ def plan(level: Level, matrix: Matrix, file: Path) -> list[Unit]:
     return units
 
 
-def vi_unit(settings: dict[str, Any], file: str) -> Findings:
+def vi_unit(settings: dict[str, Any], file: str, told: Told = ignore) -> Findings:
     X, gauge = _masked(settings, file)
+    many = {"n_trials": settings["n_trials"], "seed": settings["seed"], "told": told}
+    if settings["method"] == "vi_mean":
+        return _findings(*vi_mean(X, prior(settings), gauge, **many))
     given = {name: settings[name] for name in ("max_iter", "tol") if name in settings}
     traces, seconds = vi_trials(
         X,
@@ -124,21 +129,20 @@ def vi_unit(settings: dict[str, Any], file: str) -> Findings:
         gauge,
         recipe=_recipe(settings),
         number=settings["number"],
-        n_trials=settings["n_trials"],
-        seed=settings["seed"],
+        **many,
         **given,
     )
     return _findings(traces, seconds)
 
 
-def chain_unit(settings: dict[str, Any], file: str) -> Findings:
+def chain_unit(settings: dict[str, Any], file: str, told: Told = ignore) -> Findings:
     X, gauge = _masked(settings, file)
     lengths = {name: settings[name] for name in ("number", "seed", "n_warmup", "n_draws", "thin")}
-    trace = chain(X, prior(settings), gauge, recipe=_recipe(settings), **lengths)
+    trace = chain(X, prior(settings), gauge, recipe=_recipe(settings), told=told, **lengths)
     return _findings([trace], trace.seconds)
 
 
-def baseline_unit(settings: dict[str, Any], file: str) -> Findings:
+def baseline_unit(settings: dict[str, Any], file: str, told: Told = ignore) -> Findings:
     values = np.load(file)["values"]
     return {"levels": baselines(values, held_out(values.shape, settings["seed"]), settings["seed"])}, {}
 
@@ -201,7 +205,7 @@ class Results:
         return max(self.of(method, setting), key=lambda run: run.facts.get("elbo", 0.0))
 
     def pooled(self, method: str, setting: tuple[str, str]) -> float:
-        """RRMSE of the chosen trial, or of the mean prediction of all chains."""
+        """RRMSE of the chosen trial or of the mean over trials, or of the mean prediction of all chains."""
         runs = self.of(method, setting)
         if method.startswith("vi"):
             return self.best(method, setting).rrmse

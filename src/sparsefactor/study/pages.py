@@ -26,12 +26,12 @@ def write_simulated(results: simulated.Results, out: Path, command: str, seconds
     out.mkdir(parents=True, exist_ok=True)
     record = run_record(command, results.settings(), seconds)
     summary, runs = tables.summary_rows(results), tables.run_rows(results)
-    tables.write_csv(out / "summary.csv", summary)
-    tables.write_csv(out / "runs.csv", runs)
-    tables.write_csv(out / "traces.csv", tables.trace_rows(results))
+    tables.write_table(out, "summary", summary)
+    tables.write_table(out, "runs", runs)
+    tables.write_table(out, "traces", tables.trace_rows(results))
     tables.write_json(out / "run.json", record)
     found = claims(results)
-    tables.write_csv(out / "claims.csv", [claim.row() for claim in found])
+    tables.write_table(out, "claims", [claim.row() for claim in found])
     (out / "claims.txt").write_text(paragraph(results) + "\n")
     figures.save_all(results, out / "figures")
 
@@ -87,7 +87,7 @@ def gtex_rows(results: gtex.Results) -> Rows:
     rows: Rows = []
     for inclusion in gtex.INCLUSIONS:
         for noise in gtex.NOISES:
-            for method, title in METHODS.items():
+            for method, title in gtex.METHODS.items():
                 runs = results.of(method, (inclusion, noise))
                 if runs:
                     rows.append(
@@ -112,13 +112,13 @@ def gtex_panels(results: gtex.Results) -> tuple[list[plot.Panel], list[list[str]
     for inclusion in gtex.INCLUSIONS:
         for noise in gtex.NOISES:
             lines, names = [], []
-            for method, title in METHODS.items():
+            for method, title in gtex.METHODS.items():
                 runs = results.of(method, (inclusion, noise))
                 for run in runs:
-                    marked = method.startswith("vi") and run is results.best(method, run.setting)
+                    marked = method in ("vi_plain", "vi_default") and run is results.best(method, run.setting)
                     x = [p["seconds"] for p in run.points]
                     lines.append(plot.Line(x, [p["rrmse"] for p in run.points], title, marked))
-                    names.append(f"{title}, {_numbered(method)} {run.number + 1}")
+                    names.append(title if method == "vi_mean" else f"{title}, {_numbered(method)} {run.number + 1}")
             panels.append(plot.Panel(f"{inclusion} inclusion, {gtex.NOISES[noise]}", "fill-in RRMSE", lines, levels))
             labels.append(names)
     return panels, labels
@@ -130,13 +130,13 @@ def write_gtex(results: gtex.Results, out: Path, command: str, seconds: float) -
     record = run_record(command, results.settings(), seconds)
     rows = gtex_rows(results)
     matrix = results.matrix
-    tables.write_csv(out / "fill_in.csv", rows)
+    tables.write_table(out, "fill_in", rows)
     traces: Rows = [
         {"method": run.method, "inclusion": run.inclusion, "noise": run.noise, "number": run.number + 1, **point}
         for run in results.runs
         for point in run.points
     ]
-    tables.write_csv(out / "traces.csv", traces)
+    tables.write_table(out, "traces", traces)
     tables.write_json(out / "run.json", record)
     np.save(out / "held_out.npy", held_out(matrix.values.shape, results.level.seed))
 
@@ -155,7 +155,11 @@ def write_gtex(results: gtex.Results, out: Path, command: str, seconds: float) -
         "Sparse factors: the fill-in test",
         f"{about}. {results.level.labels()}",
         [
-            sections.table("Fill-in error by setting and method", rows, "Of the best-ELBO trial; of all chains' mean."),
+            sections.table(
+                "Fill-in error by setting and method",
+                rows,
+                "Of the best-ELBO trial, of all trials' mean, of all chains' mean.",
+            ),
             sections.lines("Fill-in error over computation time", panels, labels, matrix.made),
             sections.factors(
                 "Factors (VI, learnt inclusion, noise by sample)",

@@ -10,7 +10,7 @@ import numpy as np
 import sparsefactor as sf
 
 from .gauges import MEASURES, TruthGauge
-from .traces import Recipe, chain, recipe_of, vi_trials
+from .traces import Recipe, Told, chain, ignore, recipe_of, vi_trials
 from .units import Arrays, Cache, Findings, Report, Unit, run_units
 from .watch import Trace
 
@@ -117,7 +117,7 @@ def _unit(work: Any, settings: dict[str, Any], cost: float) -> Unit:
     return Unit(work, {**settings, "title": title}, cost=cost)
 
 
-def vi_unit(settings: dict[str, Any]) -> Findings:
+def vi_unit(settings: dict[str, Any], told: Told = ignore) -> Findings:
     truth, gauge = _dataset(settings)
     recipe: Recipe = "plain" if settings["method"] == "vi_plain" else "default"
     given = {name: settings[name] for name in ("max_iter", "tol", "rtol") if name in settings}
@@ -129,16 +129,17 @@ def vi_unit(settings: dict[str, Any]) -> Findings:
         number=settings["number"],
         n_trials=settings["n_trials"],
         seed=settings["seed"],
+        told=told,
         **given,
     )
     return _findings(traces, gauge, seconds)
 
 
-def chain_unit(settings: dict[str, Any]) -> Findings:
+def chain_unit(settings: dict[str, Any], told: Told = ignore) -> Findings:
     truth, gauge = _dataset(settings)
     recipe: Recipe = "plain" if settings["method"] == "mcmc_plain" else "default"
-    names = ("number", "seed", "n_warmup", "n_draws", "thin")
-    trace = chain(truth.X, prior(), gauge, recipe=recipe, **{name: settings[name] for name in names})
+    lengths = {name: settings[name] for name in ("number", "seed", "n_warmup", "n_draws", "thin")}
+    trace = chain(truth.X, prior(), gauge, recipe=recipe, told=told, **lengths)
     return _findings([trace], gauge, trace.seconds)
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -28,13 +30,18 @@ from ..vi.trial import Tolerance, Trial
 from .watch import Clock, Estimate, Gauge, Means, Trace, Watch
 
 Recipe = Literal["plain", "default"]
+Told = Callable[[float], None]  # is told what share of a piece of work is done
+
+
+def ignore(share: float) -> None:
+    """Whom nobody listens to."""
 
 
 class WatchedTrial(Trial):
     """A trial that is measured whenever it stands higher than before."""
 
-    def watched(self, gauge: Gauge, fit_clock: Clock) -> WatchedTrial:
-        self.gauge, self.clock, self.best = gauge, Clock(), -np.inf
+    def watched(self, gauge: Gauge, fit_clock: Clock, told: Told = ignore) -> WatchedTrial:
+        self.gauge, self.clock, self.best, self.told = gauge, Clock(), -np.inf, told
         self.watch = Watch(self.clock, fit_clock)
         return self
 
@@ -42,6 +49,7 @@ class WatchedTrial(Trial):
         with self.clock:
             while self.iterations < until and self.status is None:
                 super().advance(self.iterations + 1, tolerance)
+                self.told(self.iterations / until)
                 if self.elbo >= self.best:
                     self.best = self.elbo
                     self.watch.look(self.iterations, self.measured)
@@ -54,9 +62,7 @@ class WatchedTrial(Trial):
         return {**self.gauge.measure(self.estimate()), "elbo": self.elbo}
 
     def estimate(self) -> Estimate:
-        rows, columns = self.state.rows, self.state.columns
-        L, F = rows.eta * rows.mu, columns.f_mean
-        return Estimate(L, F.T.copy(), rows.eta.copy(), self.gauge.signal(L, F))
+        return estimate_of(self, self.gauge)
 
     def finished(self) -> Trace:
         with self.clock:
@@ -68,7 +74,16 @@ class WatchedTrial(Trial):
 
 
 def vi_trials(
-    X: Any, prior: sf.Prior, gauge: Gauge, *, recipe: Recipe, number: int, n_trials: int, seed: int, **settings: Any
+    X: Any,
+    prior: sf.Prior,
+    gauge: Gauge,
+    *,
+    recipe: Recipe,
+    number: int,
+    n_trials: int,
+    seed: int,
+    told: Told = ignore,
+    **settings: Any,
 ) -> tuple[list[Trace], float]:
     """Trial `number` of the paper's recipe, or all raced trials of the default one; and the seconds of it all.
 
@@ -86,12 +101,51 @@ def vi_trials(
             if recipe == "plain":
                 start = nth_start(data, prior, "random", number, seed)
                 trial = WatchedTrial(number, start.name, cavi, cavi.start(start.L, start.F), accelerate=False)
-                trials.append(trial.watched(gauge, clock))
+                trials.append(trial.watched(gauge, clock, told))
                 trial.advance(settings["max_iter"], tolerance)
             else:
                 run_race(cavi, gauge, clock, trials, n_trials, seed, settings["max_iter"], tolerance)
         seconds = clock.seconds
         return [trial.finished() for trial in trials], seconds
+
+
+def vi_mean(
+    X: Any, prior: sf.Prior, gauge: Gauge, *, n_trials: int, seed: int, told: Told = ignore
+) -> tuple[list[Trace], float]:
+    """The mean prediction of more and more trials, each run to its own optimum, as `fit_vi(average=True)` does it."""
+    settings = defaults_of(sf.fit_vi, "max_iter", "tol", "rtol")
+    tolerance = Tolerance(settings["tol"], settings["rtol"])
+    data = as_data(X)
+    clock, rng = Clock(), np.random.default_rng([seed, 0, 4])
+    points: list[dict[str, float]] = []
+    iterations, total = 0, np.zeros(0)
+    best: Trial | None = None
+    load_kernels(data, prior)
+    with single_blas_thread():
+        cavi = CAVI(data, prior, build_kernels(data, prior, "auto", 1))
+        with clock:
+            for number, start in enumerate(starts(data, prior, "auto", n_trials, seed)):
+                trial = Trial(number, start.name, cavi, cavi.start(start.L, start.F), accelerate=True)
+                trial.advance(min(vi_fit.LAPS[0][0], settings["max_iter"]), tolerance)
+                trial.polish(settings["max_iter"], tolerance, rng, kicks=vi_fit.KICKS)
+                seconds = clock.seconds
+                with clock.paused():
+                    iterations += trial.iterations
+                    best = trial if best is None or trial.elbo > best.elbo else best
+                    signal = gauge.signal(trial.state.rows.eta * trial.state.rows.mu, trial.state.columns.f_mean)
+                    total = signal if number == 0 else total + signal
+                    mean = replace(estimate_of(best, gauge), signal=total / (number + 1))
+                    points.append({"seconds": seconds, "sweep": iterations, **gauge.measure(mean)})
+                    told((number + 1) / n_trials)
+    assert best is not None
+    facts = {"elbo": best.elbo, "status": "averaged"}
+    return [Trace(0, "auto", points, mean, iterations, clock.seconds, facts)], clock.seconds
+
+
+def estimate_of(trial: Trial, gauge: Gauge) -> Estimate:
+    rows, columns = trial.state.rows, trial.state.columns
+    L, F = rows.eta * rows.mu, columns.f_mean
+    return Estimate(L, F.T.copy(), rows.eta.copy(), gauge.signal(L, F))
 
 
 def run_race(
@@ -126,6 +180,7 @@ def chain(
     n_warmup: int,
     n_draws: int,
     thin: int,
+    told: Told = ignore,
 ) -> Trace:
     """One chain: plain Gibbs from a random start, or the default moves from around the best VI optimum.
 
@@ -144,17 +199,20 @@ def chain(
             start = chain_start(data, prior, recipe, number, seed)
             state = gibbs.start(start.L, start.F)
             log_joint = float("nan")
-            for sweep in range(n_warmup + n_draws * thin):
+            whole = n_warmup + n_draws * thin
+            for sweep in range(whole):
                 state, info = gibbs.sweep(state, key, sweep)
                 log_joint = info.log_joint
                 if sweep >= n_warmup and (sweep - n_warmup + 1) % thin == 0:
                     with clock.paused():
                         means.add(state.loadings, state.F, state.rows.Z)
                 watch.look(sweep + 1, lambda: gauge.measure(current(means, state, gauge)))  # noqa: B023
+                if sweep % 50 == 0:
+                    told(sweep / whole)
             final = current(means, state, gauge)
-            watch.look(n_warmup + n_draws * thin, lambda: gauge.measure(final), now=True)
+            watch.look(whole, lambda: gauge.measure(final), now=True)
     facts = {"log_joint": log_joint, "moves": list(names), "kept": means.n}
-    return Trace(number, start.name, watch.points, final, n_warmup + n_draws * thin, clock.seconds, facts)
+    return Trace(number, start.name, watch.points, final, whole, clock.seconds, facts)
 
 
 def current(means: Means, state: GibbsState, gauge: Gauge) -> Estimate:
@@ -190,7 +248,7 @@ def nth_start(data: Data, prior: sf.Prior, init: str, number: int, seed: int) ->
 
 def recipe_of(method: str) -> dict[str, Any]:
     """What the package's defaults add to a unit's settings, so that changed defaults make it another unit."""
-    if method == "vi_default":
+    if method in ("vi_default", "vi_mean"):
         return {"defaults": defaults_of(sf.fit_vi, "max_iter", "tol", "rtol")}
     if method == "mcmc_default":
         return {"defaults": {"moves": list(defaults_of(sf.sample, "moves")["moves"])}}

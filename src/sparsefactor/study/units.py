@@ -27,6 +27,7 @@ import sparsefactor as sf
 logger = logging.getLogger("sparsefactor")
 
 FORMAT = 1  # raised when what a unit keeps changes its meaning
+EVERY = 1.0  # seconds between two reports on units under way
 LIBRARIES = ("numpy", "scipy", "numba", "matplotlib")
 
 Arrays = dict[str, NDArray[Any]]
@@ -35,7 +36,10 @@ Findings = tuple[dict[str, Any], Arrays]
 
 @dataclass(frozen=True)
 class Unit:
-    """A piece of the study: `work(settings, **inputs)`. Only settings decide what it finds."""
+    """A piece of the study: `work(settings, told=..., **inputs)`. Only settings decide what it finds.
+
+    `told` is a function that work calls now and then with the share of it that is done.
+    """
 
     work: Callable[..., Findings]
     settings: dict[str, Any]
@@ -109,42 +113,79 @@ def run_units(units: Sequence[Unit], cache: Cache, jobs: int, report: Report | N
             found[unit.key] = kept
     whole = sum(unit.cost for unit in units) or 1.0
     left = sum(unit.cost for unit in waiting.values())
-    begin = time.monotonic()
+    begin, last_title = time.monotonic(), "begins" if not found else f"goes on; {len(found)} units were there"
 
     def settle(unit: Unit, findings: Findings) -> None:
-        nonlocal left
+        nonlocal left, last_title
         cache.put(unit.key, findings)
         found[unit.key] = findings
         left -= unit.cost
-        tell(unit.title)
+        last_title = unit.title
 
-    def tell(title: str) -> None:
+    def tell(under_way: float) -> None:
+        """under_way: the cost of what is done of the units that are not."""
         if report is not None:
-            report(Progress(len(found), len(units), 1.0 - left / whole, time.monotonic() - begin, title))
+            share = 1.0 - max(left - under_way, 0.0) / whole
+            report(Progress(len(found), len(units), share, time.monotonic() - begin, last_title))
 
-    tell("begins" if not found else f"goes on; {len(found)} units were there")
+    tell(0.0)
     if jobs == 1:
         for unit in waiting.values():
-            settle(unit, unit.work(unit.settings, **unit.inputs))
+            told = _now_and_then(lambda share, unit=unit: tell(share * unit.cost))  # type: ignore[misc]
+            settle(unit, unit.work(unit.settings, told=told, **unit.inputs))
+            tell(0.0)
     elif waiting:
-        _side_by_side(list(waiting.values()), jobs, settle)
+        _side_by_side(list(waiting.values()), jobs, settle, tell)
     return [found[unit.key] for unit in units]
 
 
-def _side_by_side(units: Iterable[Unit], jobs: int, settle: Callable[[Unit, Findings], None]) -> None:
+def _now_and_then(told: Callable[[float], None]) -> Callable[[float], None]:
+    """Passes on at most one call in EVERY seconds."""
+    last = time.monotonic()
+
+    def maybe(share: float) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= EVERY:
+            last = now
+            told(share)
+
+    return maybe
+
+
+_shares: Any = None  # in a child process: what share of each unit is done
+
+
+def _share_with(shares: Any) -> None:
+    global _shares
+    _shares = shares
+
+
+def _work(place: int, unit: Unit) -> Findings:
+    def told(share: float) -> None:
+        _shares[place] = share
+
+    return unit.work(unit.settings, told=told, **unit.inputs)
+
+
+def _side_by_side(
+    units: Iterable[Unit], jobs: int, settle: Callable[[Unit, Findings], None], tell: Callable[[float], None]
+) -> None:
     # Spawned: a forked child would share locks with threads it does not have. The costly ones first.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        futures: dict[Future[Findings], Unit] = {
-            pool.submit(unit.work, unit.settings, **unit.inputs): unit
-            for unit in sorted(units, key=lambda unit: -unit.cost)
+    ordered = sorted(units, key=lambda unit: -unit.cost)
+    shares = context.Array("d", len(ordered), lock=False)
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_share_with, initargs=(shares,)) as pool:
+        futures: dict[Future[Findings], int] = {
+            pool.submit(_work, place, unit): place for place, unit in enumerate(ordered)
         }
         pending = set(futures)
         try:
             while pending:
-                done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                done, pending = wait(pending, timeout=EVERY, return_when=FIRST_COMPLETED)
                 for future in done:
-                    settle(futures[future], future.result())
+                    settle(ordered[futures[future]], future.result())
+                tell(sum(shares[futures[future]] * ordered[futures[future]].cost for future in pending))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
