@@ -19,8 +19,8 @@ SHAPES = {  # G, N, K, fraction missing
     "one feature": (1, 12, 3, 0.0),
     "fewer samples than factors": (40, 3, 5, 0.0),
     "fewer samples than factors, masked": (40, 3, 5, 0.3),
-    "several tiles": (450, 17, 9, 0.2),
-    "several tiles, complete": (450, 17, 9, 0.0),
+    "several tiles": (1000, 17, 9, 0.2),
+    "several tiles, complete": (1000, 17, 9, 0.0),
 }
 
 

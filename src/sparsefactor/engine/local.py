@@ -15,10 +15,12 @@ from ..kernels.cpu.gibbs_rows import GibbsMessage, RowStream, gibbs_scratch, gib
 from ..kernels.cpu.shear import shear_directions
 from ..kernels.cpu.tiles import TileSums, add_tiles, build_problem, empty_tile_sums, pack, packed_size
 from ..kernels.cpu.vi_rows import FactorMajor, VIMessage, vi_scratch, vi_tiles
-from ..model import Prior
+from ..kernels.cpu.vi_small import Constants, Space, small_columns, small_finish, small_space
+from ..model import Beta, Prior
 from .threads import available_cores, run_parts, split
 
 WORTH_A_THREAD = 120e3  # nanoseconds of work for each thread; waking one costs about half as much
+VI_COST, GIBBS_COST = (0.0, 14.0, 0.7), (250.0, 30.0, 0.5)  # of a row pass: see _row_cost
 
 
 class CpuKernels:
@@ -40,8 +42,8 @@ class CpuKernels:
         self._gibbs_spaces: list[tuple[TileSums, list[Any]]] = []
         self._logit_source: Array | None = None
         self._logit_by_factor = np.zeros((0, 0))
-        self.vi_parts = split(self.n_tiles, self._threads_for(self._row_cost(0.0, 14.0, 0.7)))
-        self.gibbs_parts = split(self.n_tiles, self._threads_for(self._row_cost(250.0, 30.0, 0.5)))
+        self.vi_parts = split(self.n_tiles, self._threads_for(self._row_cost(*VI_COST)))
+        self.gibbs_parts = split(self.n_tiles, self._threads_for(self._row_cost(*GIBBS_COST)))
         self.vi_constants = np.zeros(3)
         self.gibbs_constants = np.zeros(3)
         if self.problem.feature_noise:
@@ -122,6 +124,14 @@ class CpuKernels:
         else:
             self._over_samples(column_kernels.joint_each, 2 * K**3, (*common, mean, covariance))
         return mean, covariance
+
+    def vi_shortcut(self, joint: bool) -> SmallVI | None:
+        """For data so small that no number of threads would share a pass: results must not depend on that number."""
+        small = self._row_cost(*VI_COST) < 2 * WORTH_A_THREAD
+        given = not self.prior.learns_inclusion and len(self.prior.inclusion_matrix()) > 1
+        if joint or self.masked or given or not small or not self.problem.feature_noise:
+            return None
+        return SmallVI(self)
 
     def _logit(self, logit: Array) -> Array:
         """(K, 1 or G); a full matrix of prior log odds is transposed once, for it does not change."""
@@ -211,6 +221,80 @@ class CpuKernels:
         N = self.data.n_samples
         parts = split(N, self._threads_for(N * per_sample))
         run_parts(kernel, [(*part, *rest) for part in parts])
+
+
+class SmallVI:
+    """A `VIShortcut` (kernels/cpu/vi_small.py)."""
+
+    def __init__(self, kernels: CpuKernels) -> None:
+        self.problem = kernels.problem
+        prior, (G, N) = kernels.prior, kernels.problem.Y.shape
+        logit, log_out, a, b = np.zeros(0), 0.0, 0.0, 0.0
+        if isinstance(prior.inclusion, Beta):
+            a, b = float(prior.inclusion.a), float(prior.inclusion.b)
+        else:
+            pi = np.broadcast_to(prior.inclusion_matrix(), (1, prior.K))[0]
+            logit, log_out = np.log(pi) - np.log1p(-pi), float(G * np.sum(np.log1p(-pi)))
+        self.learnt = isinstance(prior.inclusion, Beta)
+        self.constants = Constants(
+            loading_shape=float(prior.loading_shape),
+            loading_rate=float(prior.loading_rate),
+            a=a,
+            b=b,
+            log_out=log_out,
+            logit=logit,
+            row_terms=kernels.vi_constants,
+            ones=np.ones(N),
+            packed=packed_size(prior.K),
+            no_share=np.zeros((0, 0)),
+            no_tiles=np.zeros((kernels.n_tiles, 0, 0)),
+        )
+        self.no_share = np.zeros((0, prior.K, prior.K))
+        self.spaces: list[Space] = []
+
+    def next_columns(self, columns: VIColumns, sums: Sums, rescale: bool) -> tuple[VIColumns, Array]:
+        K, N = columns.f_mean.shape
+        f_mean, f_var = np.empty((K, N)), np.empty((K, N))
+        small = np.empty((5, K))
+        G = float(self.problem.Y.shape[0])
+        small_columns(
+            columns.f_mean, sums.LY, sums.LL, sums.active, sums.l2, G, self.constants, rescale, f_mean, f_var, small
+        )
+        alpha_shape, alpha_rate, pi_a, pi_b, scale = small
+        if not self.learnt:
+            pi_a, pi_b = columns.pi_a, columns.pi_b
+        empty = columns.tau_shape
+        return VIColumns(f_mean, f_var, empty, empty, alpha_shape, alpha_rate, pi_a, pi_b), scale
+
+    def finish(self, rows: VIRows, columns: VIColumns, scale: Array) -> tuple[VIRows, Sums, Array, float]:
+        K, N = columns.f_mean.shape
+        G = self.problem.Y.shape[0]
+        before = FactorMajor(_by_factor(rows.mu), _by_factor(rows.s2), _by_factor(rows.eta), rows.tau)
+        mu, s2, eta = np.empty((3, K, G))
+        after = FactorMajor(mu, s2, eta, np.empty(G))
+        LY, LL, small, terms = np.empty((K, N)), np.empty((K, K)), np.empty(2 * K + 3), np.empty(6)
+        try:
+            space = self.spaces.pop()
+        except IndexError:  # all are in use by other threads
+            space = small_space(self.problem.Y, self.problem.tile, K)
+        elbo = small_finish(
+            columns.f_mean,
+            columns.f_var,
+            columns.alpha_shape,
+            columns.alpha_rate,
+            columns.pi_a,
+            columns.pi_b,
+            scale,
+            self.constants,
+            self.problem,
+            before,
+            after,
+            space,
+            (LY, LL, small, terms),
+        )
+        self.spaces.append(space)
+        sums = Sums(LY, LL, self.no_share, small[:K], small[K : 2 * K], small[2 * K :])
+        return VIRows(mu.T, s2.T, eta.T, after.tau), sums, terms, elbo
 
 
 def _by_factor(matrix: Array) -> Array:

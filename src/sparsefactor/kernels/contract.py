@@ -91,10 +91,26 @@ class ShearNoise(NamedTuple):
     normal: Array  # (D, G) for l
 
 
+class VIShortcut(Protocol):
+    """A whole iteration of VI without Python in between; the equations are those of vi/state.py."""
+
+    def next_columns(self, columns: VIColumns, sums: Sums, rescale: bool) -> tuple[VIColumns, Array]:
+        """The column step, each factor at its best scale if asked for, and what the rows are to be multiplied by."""
+        ...
+
+    def finish(self, rows: VIRows, columns: VIColumns, scale: Array) -> tuple[VIRows, Sums, Array, float]:
+        """The row pass, the ELBO's terms and the ELBO."""
+        ...
+
+
 class Kernels(Protocol):
     """An engine: built for one data set and prior, asked for one pass at a time. Inputs are never modified."""
 
     def vi_row_pass(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]: ...
+
+    def vi_shortcut(self, joint: bool) -> VIShortcut | None:
+        """Where this engine has one for its data and prior."""
+        ...
 
     def vi_activations(self, columns: VIColumns, sums: Sums, weight: Array) -> tuple[Array, Array]:
         """New (f_mean, f_var); weight: (N,) column precisions (ones for noise="feature")."""

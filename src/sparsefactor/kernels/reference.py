@@ -23,6 +23,10 @@ class ReferenceKernels:
         self.observed = None if data.observed is None else data.observed.astype(np.float64)
         self.tau_shape = prior.noise_shape + 0.5 * data.row_count
 
+    def vi_shortcut(self, joint: bool) -> None:
+        """None: the oracle takes no short cuts."""
+        return None
+
     # ---- what both methods share ------------------------------------------------------------------------------
 
     def row_gram(self, i: int, message: Message) -> Array:

@@ -43,6 +43,7 @@ class CAVI:
             pi = prior.inclusion_matrix()
             self.fixed_logit = np.log(pi) - np.log1p(-pi)
             self.fixed_log_out = float(np.sum(np.log1p(-np.broadcast_to(pi, (data.n_features, prior.K)))))
+        self.shortcut = kernels.vi_shortcut(joint)
 
     # ---- a whole sweep ------------------------------------------------------------------------------------------
 
@@ -80,11 +81,14 @@ class CAVI:
 
     def sweep(self, state: VIState, *, rescale: bool = False) -> VIState:
         """One iteration. `rescale` first moves every factor to its best scale (3.12); the ELBO never falls."""
+        return self.finish(state.rows, *self.next_columns(state, rescale=rescale))
+
+    def next_columns(self, state: VIState, *, rescale: bool) -> tuple[VIColumns, Array]:
+        """The column step, and what the rows are to be multiplied by."""
+        if self.shortcut is not None:
+            return self.shortcut.next_columns(state.columns, state.sums, rescale)
         columns = self.column_step(state.columns, state.sums)
-        scale = np.ones(len(columns.alpha_rate))
-        if rescale:
-            columns, scale = self.rescale(columns)
-        return self.finish(state.rows, columns, scale)
+        return self.rescale(columns) if rescale else (columns, np.ones(len(columns.alpha_rate)))
 
     def column_step(self, columns: VIColumns, sums: Sums) -> VIColumns:
         """q(F), q(tau) if it is column-wise, q(alpha), q(pi), in this order, from the rows' sums alone."""
@@ -99,6 +103,9 @@ class CAVI:
 
     def finish(self, rows: VIRows, columns: VIColumns, scale: Array) -> VIState:
         """The row pass, and the ELBO of the state it ends in."""
+        if self.shortcut is not None:
+            rows, sums, terms, elbo = self.shortcut.finish(rows, columns, scale)
+            return VIState(rows, columns, sums, terms, elbo)
         rows, sums = self.kernels.vi_row_pass(rows, self.message(columns, scale))
         terms = self.elbo_terms(columns, sums)
         return VIState(rows, columns, sums, terms, float(terms.sum()))

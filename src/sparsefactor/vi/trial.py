@@ -87,10 +87,9 @@ class Trial:
     def step(self) -> VIState:
         """One iteration: the column step, perhaps extrapolated, and the row pass."""
         state = self.state
-        columns = self.cavi.column_step(state.columns, state.sums)
+        columns, scale = self.cavi.next_columns(state, rescale=self.momentum is not None)
         if self.momentum is None:
-            return self.kept(self.cavi.finish(state.rows, columns, np.ones(len(columns.alpha_rate))))
-        columns, scale = self.cavi.rescale(columns)
+            return self.kept(self.cavi.finish(state.rows, columns, scale))
         further = self.momentum.propose(columns.f_mean)
         if further is not None:
             proposal = self.cavi.finish(state.rows, columns._replace(f_mean=further), scale)

@@ -19,7 +19,7 @@ from ...model import Prior
 from ..contract import Array
 from .lanes import LANES, OPTIONS
 
-ROWS_PER_TILE = 128  # the least that keeps a tile's products efficient
+ROWS_PER_TILE = 448  # fewer would cost more in calls to BLAS and in adding tiles than they spread over threads
 MOST_TILES = 32
 PACKED_STEP = 32  # LLVM handles four vectors of eight doubles at a time
 FEWEST_TILES = 4

@@ -57,6 +57,18 @@ def store(W, field, target, k, row, n):
 
 
 @njit(**OPTIONS)
+def multiply(gram, mean, y):
+    """y = gram mean, for few factors: a call to BLAS would take longer than the product."""
+    for k in range(y.shape[0]):
+        for r in range(LANES):
+            y[k, r] = 0.0
+        for m in range(y.shape[0]):
+            a = gram[k, m]
+            for r in range(LANES):
+                y[k, r] += a * mean[m, r]
+
+
+@njit(**OPTIONS)
 def expected_rss(W, mean, var, a_kk, b, y):
     """Add E[|y_i - F'l_i|^2] less y_i'y_i to the lanes' residuals (3.4)."""
     for k in range(mean.shape[0]):

@@ -44,12 +44,15 @@ from .vi_lanes import (
     flush_logs,
     load,
     load_rows,
+    multiply,
     store,
     transpose,
     update_factor,
     update_tau,
 )
 from .vi_masked import add_row_products, multiply_rows, row_grams, row_outers
+
+FEW_FACTORS = 12  # up to here loops are faster than calls to BLAS for products of K columns with K columns
 
 
 class VIMessage(NamedTuple):
@@ -155,6 +158,8 @@ def vi_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sums, s
             if masked:
                 row_grams(row, n, start, columns, lists_missing, share, packed_gram, grams, A)
                 multiply_rows(A, mean, a_kk, y)
+            elif K <= FEW_FACTORS:
+                multiply(gram, mean, y)
             else:
                 np.dot(gram, mean, y)
             for r in range(LANES):

@@ -1,0 +1,223 @@
+"""A whole iteration of VI in two compiled calls, for problems so small that Python between the steps would show.
+
+For complete data with noise by feature and independent activations. The same equations as in vi/state.py, which is the
+text to read and which a test holds this to: column step and rescaling (3.2, 3.5, 3.6b, 3.12), then message, row pass
+and ELBO (4.2, 3.7).
+"""
+
+# mypy: allow-untyped-defs
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from ..contract import Array
+from .columns import independent_shared
+from .lanes import EXACT, LANES
+from .tiles import TileSums, add_tiles, packed_size
+from .vi_lanes import FIELDS
+from .vi_rows import VIMessage, VIScratch, vi_tiles
+
+LARGE = 10.0  # from here on the asymptotic series of digamma is exact to the last bits
+
+
+class Constants(NamedTuple):
+    """What never changes during a fit."""
+
+    loading_shape: float
+    loading_rate: float
+    a: float  # of the Beta prior on inclusion; 0 where it is given
+    b: float
+    packed: int  # packed_size(K)
+    log_out: float  # sum of log(1 - pi) where inclusion is given
+    logit: Array  # (K,) where inclusion is given, else (0,)
+    row_terms: Array  # (3,) constants of the rows' ELBO terms
+    ones: Array  # (N,)
+    no_share: Array  # (0, 0)
+    no_tiles: Array  # (tiles, 0, 0)
+
+
+class Space(NamedTuple):
+    """Working space in two pieces: an array handed to compiled code costs as much as a hundred additions."""
+
+    doubles: Array
+    own: NDArray[np.floating]  # of Y's type
+
+
+def small_space(Y: NDArray[np.floating], tile: int, K: int) -> Space:
+    (G, N), T = Y.shape, packed_size(K)
+    tiles = -(-G // tile)
+    lanes = (FIELDS + 6 * K) * LANES
+    doubles = lanes + 2 * K * tile + 2 * K + 2 * T + K * K + 2 * K + tiles * (K * N + K * K + 2 * K + 3)
+    return Space(np.empty(doubles), np.empty(2 * K * tile + 2 * K * N, Y.dtype))
+
+
+@njit(**EXACT)
+def carve(space, constants, tile, n_tiles, K, N, scale):
+    """The message, the tiles' sums and the scratch of a row pass, as parts of a working space."""
+    doubles, own = space
+    T = constants.packed
+    lanes = doubles[: (FIELDS + 6 * K) * LANES]
+    lanes[FIELDS * LANES :] = 0.0
+    rest = doubles[lanes.size :]
+    by_factor = lanes[FIELDS * LANES :].reshape(6, K, LANES)
+    l_mean, rest = rest[: K * tile], rest[K * tile :]
+    weighted, rest = rest[: K * tile], rest[K * tile :]
+    row, rest = rest[:K], rest[K:]
+    outer, rest = rest[:T], rest[T:]
+    packed, rest = rest[:T], rest[T:]
+    gram, rest = rest[: K * K].reshape(K, K), rest[K * K :]
+    alpha, rest = rest[:K], rest[K:]
+    prior, rest = rest[:K].reshape(K, 1), rest[K:]
+    LY, rest = rest[: n_tiles * K * N].reshape(n_tiles, K, N), rest[n_tiles * K * N :]
+    LL, rest = rest[: n_tiles * K * K].reshape(n_tiles, K, K), rest[n_tiles * K * K :]
+    included, rest = rest[: n_tiles * K].reshape(n_tiles, K), rest[n_tiles * K :]
+    l2, rest = rest[: n_tiles * K].reshape(n_tiles, K), rest[n_tiles * K :]
+    terms = rest[: n_tiles * 3].reshape(n_tiles, 3)
+    b, own = own[: tile * K], own[tile * K :]
+    narrow, own = own[: tile * K], own[tile * K :]
+    own_LY, own = own[: K * N].reshape(K, N), own[K * N :]
+    F = own[: N * K].reshape(N, K)
+    none = constants.no_share
+    message = VIMessage(F, gram, none, none, alpha, prior, scale)
+    tiles = TileSums(LY, LL, constants.no_tiles, included, l2, terms)
+    scratch = VIScratch(
+        lanes[: FIELDS * LANES],
+        b,
+        l_mean,
+        weighted,
+        narrow,
+        own_LY,
+        by_factor[0],
+        by_factor[1],
+        by_factor[2],
+        by_factor[3],
+        by_factor[4],
+        by_factor[5],
+        none,
+        none,
+        row,
+        outer,
+        packed,
+    )
+    return message, tiles, scratch
+
+
+@njit(**EXACT)
+def digamma(x):
+    """psi(x) for x > 0."""
+    shift = 0.0
+    while x < LARGE:
+        shift -= 1.0 / x
+        x += 1.0
+    z = 1.0 / (x * x)
+    p = 1.0 / 12.0 - z * (
+        1.0 / 120.0 - z * (1.0 / 252.0 - z * (1.0 / 240.0 - z * (1.0 / 132.0 - z * (691.0 / 32760.0 - z / 12.0))))
+    )
+    return math.log(x) - 0.5 / x - z * p + shift
+
+
+@njit(**EXACT)
+def gamma_kl(shape, rate, prior_shape, prior_rate):
+    """KL(Gamma(shape, rate) || Gamma(prior_shape, prior_rate)) (3.9)."""
+    return (
+        (shape - prior_shape) * digamma(shape)
+        - math.lgamma(shape)
+        + math.lgamma(prior_shape)
+        + prior_shape * (math.log(rate) - math.log(prior_rate))
+        + shape * (prior_rate / rate - 1.0)
+    )
+
+
+@njit(**EXACT)
+def beta_kl(A, B, a, b):
+    """KL(Beta(A, B) || Beta(a, b)) (3.9b)."""
+    both = digamma(A + B)
+    new = math.lgamma(A) + math.lgamma(B) - math.lgamma(A + B)
+    old = math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
+    return old - new + (A - a) * (digamma(A) - both) + (B - b) * (digamma(B) - both)
+
+
+@njit(**EXACT)
+def small_columns(f_in, LY, LL, active, l2, G, constants, rescale, f_mean, f_var, small):
+    """The column step, and each factor at its best scale if asked for.
+
+    small: (5, K) alpha_shape, alpha_rate, pi_a, pi_b and 1 / c.
+    """
+    K, N = f_mean.shape
+    independent_shared(f_in, LY, LL, constants.ones, f_mean, f_var)
+    for k in range(K):
+        small[0, k] = constants.loading_shape + 0.5 * active[k]
+        small[1, k] = constants.loading_rate + 0.5 * l2[k]
+        small[2, k] = constants.a + active[k]
+        small[3, k] = constants.b + (G - active[k])
+        small[4, k] = 1.0
+        if rescale:
+            second = 0.0
+            for j in range(N):
+                second += f_mean[k, j] * f_mean[k, j]
+            for j in range(N):
+                second += f_var[k, j]
+            prior_part = 2.0 * constants.loading_rate * small[0, k] / small[1, k]
+            c = math.sqrt((N + 2.0 * constants.loading_shape) / (second + prior_part))
+            for j in range(N):
+                f_mean[k, j] *= c
+            for j in range(N):
+                f_var[k, j] *= c * c
+            small[1, k] /= c * c
+            small[4, k] = 1.0 / c
+
+
+@njit(**EXACT)
+def small_finish(f_mean, f_var, a_shape, a_rate, pi_a, pi_b, scale, constants, problem, before, after, space, out):
+    """Message, row pass, its sums and the ELBO, which is returned. out: LY, LL, sums (2 K + 3,) and terms (6,)."""
+    LY, LL, sums, terms = out
+    K, N = f_mean.shape
+    G = problem.Y.shape[0]
+    message, tiles, scratch = carve(space, constants, problem.tile, -(-G // problem.tile), K, N, scale)
+    F, gram, _, _, alpha, prior, _ = message
+    learnt = constants.logit.shape[0] == 0
+    np.dot(f_mean, f_mean.T, gram)
+    activations = float(K * N)
+    log_out = constants.log_out
+    terms[4] = 0.0
+    terms[5] = 0.0
+    for k in range(K):
+        total, squares, alike = 0.0, 0.0, True
+        for j in range(N):
+            F[j, k] = f_mean[k, j]
+            squares += f_mean[k, j] * f_mean[k, j]
+        for j in range(N):
+            total += f_var[k, j]
+            alike &= f_var[k, j] == f_var[k, 0]
+        if alike:
+            activations += N * math.log(f_var[k, 0])
+        else:
+            for j in range(N):
+                activations += math.log(f_var[k, j])
+        activations -= squares + total
+        gram[k, k] += total
+        alpha[k] = a_shape[k] / a_rate[k]
+        terms[4] -= gamma_kl(a_shape[k], a_rate[k], constants.loading_shape, constants.loading_rate)
+        if learnt:
+            psi_b = digamma(pi_b[k])
+            logit = digamma(pi_a[k]) - psi_b
+            log_out += G * (psi_b - digamma(pi_a[k] + pi_b[k]))
+            terms[5] -= beta_kl(pi_a[k], pi_b[k], constants.a, constants.b)
+        else:
+            logit = constants.logit[k]
+        prior[k, 0] = logit + 0.5 * (digamma(a_shape[k]) - math.log(a_rate[k]) - math.log(alpha[k]))
+    vi_tiles(0, tiles.LY.shape[0], problem, message, before, after, tiles, scratch)
+    add_tiles(tiles, LY, LL, constants.no_tiles, sums)
+    for m in range(3):
+        sums[2 * K + m] += constants.row_terms[m]
+    terms[0] = sums[2 * K] - 0.5 * G * N * math.log(2.0 * math.pi)
+    terms[1] = sums[2 * K + 1] + log_out
+    terms[2] = 0.5 * activations
+    terms[3] = sums[2 * K + 2]
+    return terms[0] + terms[1] + terms[2] + terms[3] + terms[4] + terms[5]

@@ -1,0 +1,141 @@
+"""The compiled iteration for small problems agrees with the steps it replaces, and stands aside where it must."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from scipy import special
+from tests.agreement.cases import same_bits
+from tests.helpers.problems import random_vi_state, small_data
+
+from sparsefactor.data import as_data
+from sparsefactor.engine.local import CpuKernels
+from sparsefactor.engine.threads import single_blas_thread
+from sparsefactor.kernels.cpu import vi_small
+from sparsefactor.kernels.reference import ReferenceKernels
+from sparsefactor.model import Beta, Prior, gamma_kl
+from sparsefactor.vi.state import CAVI, VIState
+
+SHAPES = {
+    "plain": (70, 9, 4),
+    "two tiles": (500, 6, 3),
+    "one factor": (40, 9, 1),
+    "one feature": (1, 12, 3),
+    "wide": (20, 3, 5),
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_blas_thread():
+    with single_blas_thread():
+        yield
+
+
+def pair(shape: str, inclusion, *, dtype=np.float64) -> tuple[CAVI, CAVI]:
+    """The same problem with the shortcut, and by the oracle."""
+    G, N, K = SHAPES[shape]
+    data = as_data(small_data(G, N, K, seed=1).Y.T.copy(), dtype=dtype)
+    prior = Prior(n_factors=K, inclusion=inclusion if isinstance(inclusion, Beta) else np.linspace(0.1, 0.6, K))
+    small = CAVI(data, prior, CpuKernels(data, prior, 1))
+    assert small.shortcut is not None
+    return small, CAVI(data, prior, ReferenceKernels(data, prior))
+
+
+def assert_same(one: VIState, other: VIState, rtol: float) -> None:
+    for mine, theirs in zip((one.rows, one.columns, one.sums), (other.rows, other.columns, other.sums), strict=True):
+        for name, value in mine._asdict().items():
+            np.testing.assert_allclose(value, getattr(theirs, name), rtol=rtol, atol=rtol, err_msg=name)
+    np.testing.assert_allclose(one.terms, other.terms, rtol=rtol, atol=rtol)
+    assert one.elbo == pytest.approx(other.elbo, rel=rtol)
+    assert one.elbo == pytest.approx(one.terms.sum(), rel=1e-14)
+
+
+@pytest.mark.parametrize("rescale", [False, True])
+@pytest.mark.parametrize("inclusion", [None, Beta(1.0, 1.0), Beta(2.5, 0.5)])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_an_iteration_agrees_with_the_oracle(shape, inclusion, rescale) -> None:
+    small, oracle = pair(shape, inclusion)
+    state = random_vi_state(oracle)  # its f_var differs between samples
+    kept = [a.copy() for part in state[:3] for a in part]
+    one, other = small.sweep(state, rescale=rescale), oracle.sweep(state, rescale=rescale)
+    assert_same(one, other, 1e-9)
+    for _ in range(3):
+        one, other = small.sweep(one, rescale=rescale), oracle.sweep(other, rescale=rescale)
+    assert_same(one, other, 1e-8)
+    assert all(np.array_equal(a, b) for a, b in zip(kept, (a for part in state[:3] for a in part), strict=True))
+
+
+def test_finish_alone_agrees_where_variances_differ_between_samples() -> None:
+    small, oracle = pair("plain", Beta(1.0, 1.0))
+    state = random_vi_state(oracle)
+    scale = np.linspace(0.5, 2.0, 4)
+    assert np.ptp(state.columns.f_var, axis=1).min() > 0
+    one, other = (cavi.finish(state.rows, state.columns, scale) for cavi in (small, oracle))
+    assert_same(one, other, 1e-9)
+    control = small.finish(state.rows, state.columns, np.ones(4))
+    assert control.elbo != pytest.approx(other.elbo, rel=1e-6)  # the scale matters
+
+
+def test_a_start_with_no_variance_has_no_elbo_yet() -> None:
+    small, oracle = pair("plain", None)
+    rng = np.random.default_rng(0)
+    L, F = rng.standard_normal((70, 4)), rng.standard_normal((4, 9))
+    assert small.start(L, F).elbo == oracle.start(L, F).elbo == -np.inf
+
+
+def test_single_precision_data_agrees_to_single_precision() -> None:
+    small, oracle = pair("two tiles", None, dtype=np.float32)
+    state = random_vi_state(oracle)
+    one, other = small.sweep(state, rescale=True), oracle.sweep(state, rescale=True)
+    np.testing.assert_allclose(one.rows.eta, other.rows.eta, atol=1e-3)
+    assert one.elbo == pytest.approx(other.elbo, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "joint", "missing"),
+    [
+        ({"noise": "sample"}, False, 0.0),
+        ({"noise": "shared"}, False, 0.0),
+        ({"inclusion": np.full((70, 4), 0.2)}, False, 0.0),
+        ({}, True, 0.0),
+        ({}, False, 0.2),
+    ],
+)
+def test_what_it_was_not_made_for_takes_the_long_way(changes, joint, missing) -> None:
+    data = small_data(70, 9, 4, missing=missing)
+    prior = Prior(**{"n_factors": 4, "inclusion": 0.2, **changes})
+    assert CAVI(data, prior, CpuKernels(data, prior, 1), joint=joint).shortcut is None
+
+
+def test_the_choice_depends_on_the_problem_alone() -> None:
+    """Results must not depend on the number of threads, so the choice must not."""
+    for G, short in ((800, True), (4000, False)):
+        data = small_data(G, 20, 6)
+        prior = Prior(n_factors=6, inclusion=0.2)
+        chosen = [CpuKernels(data, prior, n).vi_shortcut(False) is not None for n in (1, 2, 5)]
+        assert chosen == [short] * 3
+
+
+def test_several_threads_may_use_it_at_once() -> None:
+    small, oracle = pair("plain", Beta(1.0, 1.0))
+    states = [random_vi_state(oracle, seed=seed) for seed in range(8)]
+
+    def climbed(state: VIState) -> VIState:
+        for _ in range(20):
+            state = small.sweep(state, rescale=True)
+        return state
+
+    alone = [climbed(state) for state in states]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(climbed, states))
+    for one, other in zip(alone, together, strict=True):
+        assert same_bits(one.rows, other.rows)
+        assert one.elbo == other.elbo
+
+
+def test_special_functions_are_those_of_scipy() -> None:
+    x = 10.0 ** np.linspace(-6, 7, 500)
+    found = np.array([vi_small.digamma(value) for value in x])
+    np.testing.assert_allclose(found, special.digamma(x), rtol=2e-14, atol=2e-15)
+    for shape, rate in ((1e-3, 1e-3), (0.7, 3.0), (400.5, 1e-4), (9e3, 2e5)):
+        assert vi_small.gamma_kl(shape, rate, 1e-3, 2e-3) == pytest.approx(gamma_kl(shape, rate, 1e-3, 2e-3), rel=1e-12)
