@@ -174,6 +174,14 @@ def test_large_factor_tables_keep_the_features_that_take_part(monkeypatch) -> No
     assert "Of 4 features" in section["note"]
 
 
+def test_empty_factors_are_not_offered() -> None:
+    parts = {"inclusion": np.ones((2, 3)), "activations": np.ones((2, 3)), "feature_names": "ab", "sample_names": "xy"}
+    section = sections.factors("t", loadings=np.array([[0.0, 1.0, 2.0], [0.0, 1.0, 2.0]]), **parts)
+    assert section["order"] == [2, 1]
+    assert "Left out: 1 empty." in section["note"]
+    assert sections.factors("t", loadings=np.zeros((2, 3)), **parts)["order"] == [0]  # one is always there
+
+
 def test_shares_of_variance_add_up() -> None:
     shares = sections.variance_shares(np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([[1.0, 1.0]]))
     np.testing.assert_allclose(shares, [0.2, 0.8])

@@ -393,3 +393,18 @@ def test_factor_bars_come_in_order_of_their_share() -> None:
     assert [ax.get_title() for ax in figure.axes] == ["2\n60.0%", "3\n30.0%", "1\n10.0%"]
     np.testing.assert_array_equal([bar.get_width() for bar in figure.axes[0].patches], activations[:, 1])
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == list("wxyz")
+    assert figure.get_suptitle() == "made up"
+
+
+def test_factor_bars_leave_empty_factors_out() -> None:
+    figure = plot.factor_bars(np.arange(12.0).reshape(4, 3), list("wxyz"), [0.3, 0.0, 0.6], note="made up")
+    assert [ax.get_title() for ax in figure.axes] == ["3\n60.0%", "1\n30.0%"]
+    assert figure.get_suptitle() == "made up; 1 empty left out"
+
+
+def test_panels_may_be_cut_to_what_matters() -> None:
+    panel = plot.Panel("t", "y", [plot.Line([1, 2], [9.0, 0.5], "a")], ylim=(0.0, 1.0))
+    whole = replace(panel, ylim=None)
+    figure = plot.over_time([[panel, whole]])
+    assert figure.axes[0].get_ylim() == (0.0, 1.0)
+    assert figure.axes[1].get_ylim()[1] > 9.0

@@ -48,6 +48,7 @@ class Panel:
     ylabel: str
     lines: Sequence[Line]
     levels: Mapping[str, float] = field(default_factory=dict)
+    ylim: tuple[float, float] | None = None  # what is drawn of y; None: all of it
 
 
 def inclusion_heatmap(panels: Mapping[str, ArrayLike], *, height: float = 5.0) -> Figure:
@@ -134,6 +135,8 @@ def over_time(grid: Sequence[Sequence[Panel]], *, note: str = "") -> Figure:
             for value in panel.levels.values():
                 ax.axhline(value, color="0.4", linestyle=":", linewidth=1)
             ax.set(xscale="log", title=panel.title, ylabel=panel.ylabel)
+            if panel.ylim is not None:
+                ax.set_ylim(panel.ylim)
             ax.grid(alpha=0.25)
             if r == rows - 1:
                 ax.set_xlabel("seconds of computation")
@@ -148,15 +151,18 @@ def over_time(grid: Sequence[Sequence[Panel]], *, note: str = "") -> Figure:
 
 
 def factor_bars(activations: ArrayLike, sample_names: Sequence[Any], shares: ArrayLike, *, note: str = "") -> Figure:
-    """Factors as bars over named samples, in order of the share of variance they explain.
+    """Factors as bars over named samples, in order of the share of variance they explain; empty ones are left out.
 
     activations: (n_samples, n_factors); shares: (n_factors,) in [0, 1].
     """
     from matplotlib.figure import Figure
 
     values, share = np.asarray(activations, dtype=np.float64), np.asarray(shares, dtype=np.float64)
-    n_samples, n_factors = values.shape
+    n_samples = len(values)
     order = np.argsort(-share)
+    order = order[: max(1, np.count_nonzero(share > 0))]
+    n_factors = len(order)
+    empty = f"; {len(share) - n_factors} empty left out" if n_factors < len(share) else ""
     across = min(MOST_BARS_ACROSS, n_factors)
     rows = -(-n_factors // across)
     figure = Figure(figsize=(2.6 + 0.75 * across, rows * (1.0 + 0.14 * n_samples)), layout="constrained")
@@ -174,7 +180,7 @@ def factor_bars(activations: ArrayLike, sample_names: Sequence[Any], shares: Arr
         ax.tick_params(axis="y", labelsize=6)
     axes[0, 0].set_yticks(np.arange(n_samples), [str(name) for name in sample_names])
     axes[0, 0].invert_yaxis()
-    figure.suptitle(note or "Factors over samples, with the share of variance explained", fontsize="small")
+    figure.suptitle((note or "Factors over samples, with the share of variance explained") + empty, fontsize="small")
     return figure
 
 

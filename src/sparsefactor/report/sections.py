@@ -98,6 +98,9 @@ def factors(
     sd = None if loadings_sd is None else np.asarray(loadings_sd, dtype=np.float32)
     names = np.asarray([str(name) for name in feature_names], dtype=object)
     share = variance_shares(L, F) if shares is None else np.asarray(shares, dtype=np.float64)
+    order = np.argsort(-share, kind="stable")[: max(1, np.count_nonzero(share > 0))]
+    if len(order) < len(share):
+        note = f"{note} Left out: {len(share) - len(order)} empty.".strip()
     if L.size > MOST_LOADINGS:
         room = MOST_LOADINGS // L.shape[1]
         kept = np.sort(np.argsort(-P.max(axis=1), kind="stable")[:room])
@@ -109,7 +112,7 @@ def factors(
         "title": title,
         "note": note,
         "n_factors": L.shape[1],
-        "order": np.argsort(-share, kind="stable").tolist(),
+        "order": order.tolist(),
         "shares": share.tolist(),
         "features": names.tolist(),
         "samples": [str(name) for name in sample_names],

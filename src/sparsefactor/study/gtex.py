@@ -104,7 +104,8 @@ def plan(level: Level, matrix: Matrix, file: Path) -> list[Unit]:
                 one_unit = method in ("vi_default", "vi_mean")
                 numbers = range(1 if one_unit else level.n_trials if kind == "vi" else level.n_chains)
                 for number in numbers:
-                    title = f"{METHODS[method]} {number + 1}, {inclusion} inclusion, {NOISES[noise]}"
+                    which = METHODS[method] if one_unit else f"{METHODS[method]} {number + 1}"
+                    title = f"{which}, {inclusion} inclusion, {NOISES[noise]}"
                     own: dict[str, Any] = {**common, "number": number, "title": title}
                     if kind == "vi":
                         limits = {"max_iter": level.max_iter, "tol": level.tol} if recipe == "plain" else {}

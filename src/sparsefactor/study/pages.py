@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,12 @@ def gtex_panels(results: gtex.Results) -> tuple[list[plot.Panel], list[list[str]
                     names.append(title if method == "vi_mean" else f"{title}, {_numbered(method)} {run.number + 1}")
             panels.append(plot.Panel(f"{inclusion} inclusion, {gtex.NOISES[noise]}", "fill-in RRMSE", lines, levels))
             labels.append(names)
-    return panels, labels
+    # One scale for all, on which the ends can be told apart: the first steps lie far above.
+    ends = [line.y[-1] for panel in panels for line in panel.lines if line.marked or not line.group.startswith("VI, ")]
+    low = min([*levels.values(), *(min(line.y) for panel in panels for line in panel.lines)])
+    high = max([*levels.values(), *ends])
+    ylim = low - 0.1 * (high - low), high + 0.5 * (high - low)
+    return [replace(panel, ylim=ylim) for panel in panels], labels
 
 
 def write_gtex(results: gtex.Results, out: Path, command: str, seconds: float) -> Path:
