@@ -64,6 +64,12 @@ def main() -> None:
                     f"signal {own['rrmse_signal']:.4f} (VI {vi['rrmse_signal']:.4f}), {seconds:.1f} s",
                     flush=True,
                 )
+        for snr in (1, 5, 25):
+            for measure in ("z_accuracy", "rrmse_signal"):
+                runs = [value for key, value in results.items() if key.startswith(f"{init} snr={snr} ")]
+                ahead = np.array([run["mcmc"][measure] - run["vi"][measure] for run in runs])
+                error = ahead.std(ddof=1) / np.sqrt(len(ahead)) if len(ahead) > 1 else np.nan
+                print(f"{init} snr {snr}: {measure} of MCMC less VI's {ahead.mean():+.5f} (standard error {error:.5f})")
         print(f"{init}: five of five chains agree in {agree} of {3 * options.seeds} data sets", flush=True)
     if options.out:
         options.out.write_text(json.dumps(results, indent=1) + "\n")
