@@ -98,7 +98,7 @@ class CpuKernels:
         run_parts(
             vi_tiles,
             [
-                (first, last, self.problem, seen, before, after, tiles, scratch[p])
+                (first, last, self.problem, seen, before, after, tiles, scratch[p], 0 if self.masked else None)
                 for p, (first, last) in enumerate(self.vi_parts)
             ],
         )

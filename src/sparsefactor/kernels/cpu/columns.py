@@ -56,7 +56,9 @@ def invert_factor(C, inverse, covariance):
 def independent_shared(mean_in, LY, LL, weight, mean, variance):
     """q(f_kj) for k = 1..K with complete data (3.5), all samples at once."""
     K, N = mean.shape
-    mean[:] = mean_in
+    for k in range(K):
+        for j in range(N):
+            mean[k, j] = mean_in[k, j]
     for k in range(K):
         for j in range(N):
             mean[k, j] = LY[k, j]

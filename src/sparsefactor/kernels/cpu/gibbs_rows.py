@@ -16,7 +16,7 @@ from ..noise import STREAM_Z
 from .gibbs_active import sample_l, sample_z
 from .lanes import EXACT
 from .philox import standard_gamma, units
-from .tiles import packed_offset
+from .tiles import copy_matrix, packed_offset
 
 STREAM_OF_Z = np.uint64(STREAM_Z)
 
@@ -137,7 +137,8 @@ def gibbs_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, stre
     whole, flat_gram = gram.reshape(K * K), own_gram.reshape(K * K)
     flat_share = share.reshape(share.shape[0], K * K)
     A = own_gram if masked else gram
-    logit[:] = logits[0]
+    for k in range(K):
+        logit[k] = logits[0, k]
     for t in range(first_tile, last_tile):
         tile = t * problem.tile
         R = min(problem.tile, G - tile)
@@ -191,6 +192,6 @@ def gibbs_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, stre
         for s in range(R * K):
             narrow[s] = weighted_tile[s]
         np.dot(narrow[: R * K].reshape(R, K).T, Y, LY)
-        sums.LY[t] = LY
+        copy_matrix(LY, sums.LY[t])
         if not masked:
             np.dot(weighted.T, L_out[tile : tile + R], LL)

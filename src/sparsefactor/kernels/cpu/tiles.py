@@ -140,6 +140,14 @@ def unpack(packed, square):
 
 
 @njit(**OPTIONS)
+def copy_matrix(source, target):
+    """As target[:] = source, for which Numba would compile the text of an error for seconds."""
+    for k in range(source.shape[0]):
+        for j in range(source.shape[1]):
+            target[k, j] = source[k, j]
+
+
+@njit(**OPTIONS)
 def add_tiles(tiles, LY, LL, LL_share, small):
     """The sums over all tiles, in their order. small: (2 K + 3,) count, l2 and terms."""
     n_tiles, K, N = tiles.LY.shape

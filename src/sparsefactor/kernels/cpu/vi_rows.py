@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..contract import Array
 from .lanes import LANES, OPTIONS
-from .tiles import packed_size, unpack
+from .tiles import copy_matrix, packed_size, unpack
 from .vi_lanes import (
     A_KK,
     B_K,
@@ -124,8 +124,11 @@ def vi_scratch(Y: NDArray[np.floating], tile: int, K: int, masked: bool) -> VISc
 
 
 @njit(**OPTIONS)
-def vi_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sums, scratch):
-    """The row pass of tiles first_tile .. last_tile, leaving each tile's sums in `sums`."""
+def vi_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sums, scratch, mask):
+    """The row pass of tiles first_tile .. last_tile, leaving each tile's sums in `sums`.
+
+    mask: None for complete data, anything else for masked data; Numba compiles the one half or the other.
+    """
     # Every field is looked up once, here: a look-up counts references, which inner loops must not.
     _, row_ss, half_count, tau_shape, start, columns, lists_missing = problem[:7]
     F, gram, share, packed_gram, alpha, prior, scale = message
@@ -133,7 +136,7 @@ def vi_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sums, s
     mu_out, s2_out, eta_out, tau_out = rows_out
     W, b_tile, l_tile, weighted, narrow, LY, b, a_kk, mean, var, y, delta, grams, A, l, outer, packed_LL = scratch
     G, K = mu_in.shape[1], gram.shape[0]
-    masked, per_row = lists_missing.shape[0] > 0, prior.shape[1] > 1
+    per_row = prior.shape[1] > 1
     W[:] = 1.0
     for k in range(K):
         a_kk[k] = gram[k, k]
@@ -155,7 +158,7 @@ def vi_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sums, s
             n, row, at = min(LANES, R - first), tile + first, U(tile + first)
             load_rows(mu_in, s2_in, eta_in, scale, at, n, mean, var)
             transpose(b_tile, first, n, b)
-            if masked:
+            if mask is not None:
                 row_grams(row, n, start, columns, lists_missing, share, packed_gram, grams, A)
                 multiply_rows(A, mean, a_kk, y)
             elif K <= FEW_FACTORS:
@@ -176,7 +179,7 @@ def vi_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sums, s
                 tau_out[at + U(r)] = W[U(TAU) + U(r)]
 
             for k in range(K):
-                if masked:
+                if mask is not None:
                     add_row_products(A, k, delta, y)
                 else:
                     add_product(gram, k, delta, y)
@@ -210,7 +213,7 @@ def vi_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sums, s
             for r in range(n):
                 terms[0] -= 0.5 * W[U(TAU) + U(r)] * W[U(RSS) + U(r)]
                 terms[1] += W[U(LOADINGS) + U(r)]
-            if masked:
+            if mask is not None:
                 row_outers(row, n, start, columns, lists_missing, tau_out, mean, var, l, outer, packed_LL, LL_share)
 
         for k in range(K):
@@ -218,8 +221,8 @@ def vi_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sums, s
         for s in range(K * R):
             narrow[s] = weighted[s]
         np.dot(narrow[: K * R].reshape(K, R), Y, LY)
-        sums.LY[t] = LY
-        if masked:
+        copy_matrix(LY, sums.LY[t])
+        if mask is not None:
             unpack(packed_LL, LL)
         else:
             np.dot(weighted[: K * R].reshape(K, R), l_tile[: K * R].reshape(K, R).T, LL)

@@ -212,7 +212,7 @@ def small_finish(f_mean, f_var, a_shape, a_rate, pi_a, pi_b, scale, constants, p
         else:
             logit = constants.logit[k]
         prior[k, 0] = logit + 0.5 * (digamma(a_shape[k]) - math.log(a_rate[k]) - math.log(alpha[k]))
-    vi_tiles(0, tiles.LY.shape[0], problem, message, before, after, tiles, scratch)
+    vi_tiles(0, tiles.LY.shape[0], problem, message, before, after, tiles, scratch, None)
     add_tiles(tiles, LY, LL, constants.no_tiles, sums)
     for m in range(3):
         sums[2 * K + m] += constants.row_terms[m]
