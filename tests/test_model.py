@@ -1,6 +1,7 @@
 """The prior's checks, and the log joint against scipy.stats, term by term."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
@@ -156,3 +157,15 @@ def test_log_joint_is_the_sum_of_its_densities(noise, masked, inclusion) -> None
     pi = rng.uniform(0.1, 0.9, size=K) if prior.learns_inclusion else None
     value = log_joint(as_data(X), prior, L=L, F=F, Z=Z, tau=tau, alpha=alpha, pi=pi)
     assert value == pytest.approx(scalar_log_joint(X, prior, L, F, Z, tau, alpha, pi), rel=1e-12)
+
+
+def test_annotation_must_name_the_features_in_their_order():
+    X = pd.DataFrame(np.random.default_rng(0).standard_normal((8, 3)), columns=["a", "b", "c"])
+    annotation = pd.DataFrame(np.full((3, 2), 0.2), index=["a", "b", "c"])
+    good = Prior(inclusion=annotation)
+    good.check_fits(as_data(X))
+    good.check_fits(as_data(X.to_numpy()))  # data without names cannot be compared
+    Prior(inclusion=annotation.to_numpy()).check_fits(as_data(X))
+    with pytest.raises(ValueError, match="row 1 is 'c', the feature 'b'; reorder it"):
+        Prior(inclusion=annotation.loc[["a", "c", "b"]]).check_fits(as_data(X))
+    Prior(inclusion=annotation.reset_index(drop=True)).check_fits(as_data(X))  # a frame without names of its own

@@ -33,7 +33,8 @@ class Prior:
 
     n_factors: K; may be left out where `inclusion` is a vector or a matrix.
     inclusion: prior probability that a loading is non-zero: a scalar, one per factor (K,), one per feature and
-        factor (G, K) to carry annotation, or `Beta(a, b)` to learn it per factor.
+        factor (G, K) to carry annotation, or `Beta(a, b)` to learn it per factor. The rows of a data frame must be
+        named as the features of X, in their order.
     noise: "feature" (one noise precision per feature, the paper's), "shared" (one in all) or "sample".
     noise_shape, noise_rate, loading_shape, loading_rate: of the gamma priors on noise and slab precisions.
     """
@@ -51,6 +52,7 @@ class Prior:
             _check_positive(name, getattr(self, name))
         if self.noise not in get_args(Noise):
             raise ValueError(f"noise must be one of {get_args(Noise)}; got {self.noise!r}; choose one of them")
+        object.__setattr__(self, "_row_names", _row_names(self.inclusion))
         if not isinstance(self.inclusion, Beta):
             object.__setattr__(self, "inclusion", _checked_inclusion(self.inclusion))
         object.__setattr__(self, "n_factors", self._resolve_n_factors())
@@ -120,6 +122,15 @@ class Prior:
                     f"an inclusion matrix must have one row per feature; got {rows} rows and {data.n_features} "
                     "features; transpose it, or select the features of X"
                 )
+            names: list[str] | None = getattr(self, "_row_names", None)
+            if names is not None and data.feature_names.dtype.kind not in "iu":
+                own = [str(name) for name in data.feature_names]
+                if names != own:
+                    at = next(i for i, (a, b) in enumerate(zip(names, own, strict=True)) if a != b)
+                    raise ValueError(
+                        f"the rows of inclusion must be named as the features of X; row {at} is {names[at]!r}, the "
+                        f"feature {own[at]!r}; reorder it: inclusion.loc[X.columns]"
+                    )
 
 
 def check_prior(prior: Any) -> None:
@@ -136,6 +147,14 @@ def _check_positive(name: str, value: Any) -> None:
         good = False
     if not good:
         raise ValueError(f"{name} must be a positive number; got {value!r}; leave it out or pass one above zero")
+
+
+def _row_names(inclusion: Any) -> list[str] | None:
+    """The row names of a pandas frame that has any."""
+    index = getattr(inclusion, "index", None)
+    if np.ndim(inclusion) != 2 or index is None or callable(index) or list(index) == list(range(len(index))):
+        return None
+    return [str(name) for name in index]
 
 
 def _checked_inclusion(inclusion: Any) -> NDArray[np.float64]:
