@@ -7,6 +7,8 @@ import pandas as pd
 import pytest
 
 import sparsefactor as sf
+from sparsefactor.data import as_data
+from sparsefactor.engine import build_kernels
 
 pytestmark = pytest.mark.filterwarnings("ignore::sparsefactor.ConvergenceWarning")
 
@@ -166,6 +168,11 @@ def test_stability_tells_recurring_factors_from_accidents(easy):
 
 
 def test_thread_count_does_not_change_a_bit(easy):
+    large = sf.simulate(n_features=2500, n_samples=60, inclusion=[0.3] * 8, snr=5, seed=0).X
+    prior = sf.Prior(n_factors=8, inclusion=0.3)
+    options = {"n_trials": 2, "max_iter": 30}
+    assert len(build_kernels(as_data(large), prior, n_threads=2).vi_parts) == 2  # so that there is something to test
+    assert same(*(sf.fit_vi(large, prior, n_threads=n, **options) for n in (1, 2)))
     assert same(sf.fit_vi(easy.X, PRIOR, n_trials=3, n_threads=1), sf.fit_vi(easy.X, PRIOR, n_trials=3, n_threads=2))
 
 
@@ -250,3 +257,29 @@ def test_the_mean_over_one_trial_is_that_trial(easy):
     assert np.allclose(one.reconstruct(), sf.fit_vi(easy.X, PRIOR, n_trials=1, race=False).reconstruct())
     with pytest.raises(TypeError, match="average must be True or False; got 1"):
         sf.fit_vi(easy.X, PRIOR, average=1)
+
+
+@pytest.mark.parametrize(
+    "options", [{"prune": True}, {"activations": "joint"}, {"prune": True, "activations": "joint"}]
+)
+def test_the_mean_goes_with_other_options(easy, options):
+    X = with_holes(easy.X, 0.2)
+    prior = sf.Prior(n_factors=5, inclusion=sf.Beta(1, 1))
+    vi = sf.fit_vi(X, prior, n_trials=3, average=True, tol=1e-3, **options)
+    alone = sf.fit_vi(X, prior, n_trials=3, race=False, tol=1e-3, **options)
+    assert vi.elbo == pytest.approx(alone.elbo, rel=1e-6)
+    holes = np.isnan(X)
+    assert sf.fill_in_error(vi, easy.X, holes) < 0.5
+
+
+def test_a_mean_over_unfinished_trials_warns(easy):
+    with pytest.warns(sf.ConvergenceWarning, match="not converged"):
+        sf.fit_vi(easy.X, PRIOR, n_trials=4, average=True, max_iter=20)
+
+
+def test_empty_factors_have_no_stability(easy):
+    vi = sf.fit_vi(easy.X, sf.Prior(n_factors=6, inclusion=sf.Beta(1, 1)), n_trials=4, race=False)
+    parts = np.sum(vi.loadings_mean**2, axis=0)
+    assert np.array_equal(np.isnan(vi.stability), parts < 1e-9 * parts.max())
+    assert np.isnan(vi.stability).any()
+    assert (vi.stability[~np.isnan(vi.stability)] > 0).all()

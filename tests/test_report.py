@@ -10,6 +10,7 @@ from tests.helpers.browser import Browser, find_chromium
 
 import sparsefactor as sf
 from sparsefactor.report import posterior_page, render, sections, write_page
+from sparsefactor.report.posterior import factor_rows
 
 CHROMIUM = find_chromium()
 needs_chromium = pytest.mark.skipif(
@@ -179,7 +180,15 @@ def test_empty_factors_are_not_offered() -> None:
     section = sections.factors("t", loadings=np.array([[0.0, 1.0, 2.0], [0.0, 1.0, 2.0]]), **parts)
     assert section["order"] == [2, 1]
     assert "Left out: 1 empty." in section["note"]
-    assert sections.factors("t", loadings=np.zeros((2, 3)), **parts)["order"] == [0]  # one is always there
+    none = sections.factors("t", loadings=np.zeros((2, 3)), **parts)
+    assert none["order"] == [0]  # one is always there
+    assert "All factors are empty." in none["note"]
+
+
+def test_an_empty_factor_has_no_strongest_features() -> None:
+    sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5], snr=10, seed=1)
+    rows = factor_rows(sf.fit_vi(sim.X, sf.Prior(n_factors=4, inclusion=sf.Beta(1, 1)), n_trials=2, average=True))
+    assert [row["strongest"] == "empty" for row in rows] == [False, True, True, True]
 
 
 def test_shares_of_variance_add_up() -> None:

@@ -161,6 +161,20 @@ def test_changed_defaults_are_other_units(monkeypatch) -> None:
     assert len(before - after) == 3 * 5  # the default chains
 
 
+def test_other_code_makes_other_units(monkeypatch) -> None:
+    unit = Unit(work, {"n": 1})
+    before = unit.key
+    assert len(units_module.code_digest()) == 24
+    monkeypatch.setattr(units_module, "code_digest", lambda: "other")
+    assert unit.key != before
+
+
+def test_the_code_that_decides_is_all_there() -> None:
+    root = Path(sf.__file__).parent
+    assert all((root / name).is_dir() for name in units_module.DECIDING)
+    assert all((root / f"{name}.py").is_file() for name in units_module.DECIDING_FILES)
+
+
 def test_a_damaged_file_is_made_again(tmp_path, caplog) -> None:
     cache = Cache(tmp_path / "cache")
     unit = Unit(work, {"n": 1}, {"log": str(tmp_path / "log")})
@@ -292,7 +306,9 @@ def test_fill_in_study(tmp_path) -> None:
     assert "Not GTEx" in page.read_text()
     rows = (tmp_path / "fill_in.csv").read_text().splitlines()
     assert len(rows) == 1 + 2 + 6 * 3 + 3
-    assert sum(row.startswith('"VI, mean of all trials",') for row in rows) == 6
+    means = [row for row in rows if row.startswith('"VI, mean of all trials",')]
+    assert len(means) == 6
+    assert all(row.split(",")[-2] == "2" for row in means)  # of two trials
     assert (tmp_path / "figures" / "factors.svg").exists()
     held = np.load(tmp_path / "held_out.npy")
     np.testing.assert_array_equal(held, np.random.default_rng(0).choice(720, 72, replace=False))
@@ -400,6 +416,9 @@ def test_factor_bars_leave_empty_factors_out() -> None:
     figure = plot.factor_bars(np.arange(12.0).reshape(4, 3), list("wxyz"), [0.3, 0.0, 0.6], note="made up")
     assert [ax.get_title() for ax in figure.axes] == ["3\n60.0%", "1\n30.0%"]
     assert figure.get_suptitle() == "made up; 1 empty left out"
+    rounding = plot.factor_bars(np.ones((4, 3)), list("wxyz"), [0.3, 1e-45, 0.6], note="made up")
+    assert len(rounding.axes) == 2
+    assert plot.factor_bars(np.zeros((4, 3)), list("wxyz"), np.zeros(3), note="n").get_suptitle() == "n; all are empty"
 
 
 def test_panels_may_be_cut_to_what_matters() -> None:

@@ -27,6 +27,7 @@ MOST_PIXELS = 1200
 
 # Of the Okabe-Ito palette, which readers of any colour vision tell apart; dashes tell plain from default as well.
 STYLES = (("#E69F00", "--"), ("#D55E00", "-"), ("#56B4E9", "--"), ("#0072B2", "-"), ("#009E73", "-"), ("#CC79A7", "--"))
+EMPTY_SHARE = 1e-9  # of the variance: a factor with no more is empty
 MOST_BARS_ACROSS = 13  # factors beside each other
 
 
@@ -160,9 +161,10 @@ def factor_bars(activations: ArrayLike, sample_names: Sequence[Any], shares: Arr
     values, share = np.asarray(activations, dtype=np.float64), np.asarray(shares, dtype=np.float64)
     n_samples = len(values)
     order = np.argsort(-share)
-    order = order[: max(1, np.count_nonzero(share > 0))]
+    solid = np.count_nonzero(share > EMPTY_SHARE)
+    order = order[: max(1, solid)]
     n_factors = len(order)
-    empty = f"; {len(share) - n_factors} empty left out" if n_factors < len(share) else ""
+    empty = "; all are empty" if not solid else f"; {len(share) - solid} empty left out" if solid < len(share) else ""
     across = min(MOST_BARS_ACROSS, n_factors)
     rows = -(-n_factors // across)
     figure = Figure(figsize=(2.6 + 0.75 * across, rows * (1.0 + 0.14 * n_samples)), layout="constrained")

@@ -97,6 +97,7 @@ def test_single_precision_data_agrees_to_single_precision() -> None:
         ({"noise": "sample"}, False, 0.0),
         ({"noise": "shared"}, False, 0.0),
         ({"inclusion": np.full((70, 4), 0.2)}, False, 0.0),
+        ({"inclusion": Beta(1e8, 1e8)}, False, 0.0),
         ({}, True, 0.0),
         ({}, False, 0.2),
     ],

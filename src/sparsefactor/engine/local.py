@@ -20,6 +20,7 @@ from ..model import Beta, Prior
 from .threads import available_cores, run_parts, split
 
 WORTH_A_THREAD = 120e3  # nanoseconds of work for each thread; waking one costs about half as much
+MOST_SURE = 1e5  # of a Beta's a + b: beyond it the shortcut's logarithms of gammas would lose digits
 VI_COST, GIBBS_COST = (0.0, 14.0, 0.7), (250.0, 30.0, 0.5)  # of a row pass: see _row_cost
 
 
@@ -129,7 +130,8 @@ class CpuKernels:
         """For data so small that no number of threads would share a pass: results must not depend on that number."""
         small = self._row_cost(*VI_COST) < 2 * WORTH_A_THREAD
         given = not self.prior.learns_inclusion and len(self.prior.inclusion_matrix()) > 1
-        if joint or self.masked or given or not small or not self.problem.feature_noise:
+        strong = isinstance(self.prior.inclusion, Beta) and self.prior.inclusion.a + self.prior.inclusion.b > MOST_SURE
+        if joint or self.masked or given or strong or not small or not self.problem.feature_noise:
             return None
         return SmallVI(self)
 

@@ -49,6 +49,8 @@ def summary(p: VIPosterior | MCMCPosterior) -> dict[str, str]:
     }
     if isinstance(p, VIPosterior):
         facts |= {"ELBO": f"{p.elbo:,.3f}", "status": f"{p.status.name.lower()}: {p.status.value}"}
+        if p.signal_mean is not None:
+            facts["predictions"] = f"mean over {len(p.trial_records)} trials"
     else:
         draws = p.permutations.shape[1]
         facts |= {"chains": str(p.n_chains), "draws of each": f"{draws:,}"}
@@ -66,7 +68,9 @@ def factor_rows(p: Any) -> list[dict[str, Any]]:
                 "factor": int(k) + 1,
                 "share of variance": float(share[k]),
                 "features in": int((p.inclusion_prob[:, k] > 0.5).sum()),
-                "strongest": ", ".join(str(p.feature_names[i]) for i in top),
+                "strongest": ", ".join(str(p.feature_names[i]) for i in top)
+                if share[k] > plot.EMPTY_SHARE
+                else "empty",
             }
         )
     return rows

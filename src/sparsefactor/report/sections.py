@@ -98,9 +98,10 @@ def factors(
     sd = None if loadings_sd is None else np.asarray(loadings_sd, dtype=np.float32)
     names = np.asarray([str(name) for name in feature_names], dtype=object)
     share = variance_shares(L, F) if shares is None else np.asarray(shares, dtype=np.float64)
-    order = np.argsort(-share, kind="stable")[: max(1, np.count_nonzero(share > 0))]
-    if len(order) < len(share):
-        note = f"{note} Left out: {len(share) - len(order)} empty.".strip()
+    solid = np.count_nonzero(share > plot.EMPTY_SHARE)
+    order = np.argsort(-share, kind="stable")[: max(1, solid)]
+    if solid < len(share):
+        note = f"{note} {'All factors are empty.' if not solid else f'Left out: {len(share) - solid} empty.'}".strip()
     if L.size > MOST_LOADINGS:
         room = MOST_LOADINGS // L.shape[1]
         kept = np.sort(np.argsort(-P.max(axis=1), kind="stable")[:room])

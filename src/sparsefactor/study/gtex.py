@@ -110,7 +110,8 @@ def plan(level: Level, matrix: Matrix, file: Path) -> list[Unit]:
                     if kind == "vi":
                         limits = {"max_iter": level.max_iter, "tol": level.tol} if recipe == "plain" else {}
                         own |= {"n_trials": level.n_trials, **limits}
-                        units.append(Unit(vi_unit, own, inputs, cost=min(level.max_iter, 2000) / 4))
+                        cost = min(level.max_iter, 2000) / (2 if method == "vi_mean" else 4)
+                        units.append(Unit(vi_unit, own, inputs, cost=cost))
                     else:
                         draws = level.n_sweeps // level.thin
                         own |= {"n_warmup": level.n_warmup, "n_draws": draws, "thin": level.thin}

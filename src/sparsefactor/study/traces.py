@@ -33,6 +33,9 @@ Recipe = Literal["plain", "default"]
 Told = Callable[[float], None]  # is told what share of a piece of work is done
 
 
+FIRST_LAP = 0.2  # of a race
+
+
 def ignore(share: float) -> None:
     """Whom nobody listens to."""
 
@@ -104,7 +107,7 @@ def vi_trials(
                 trials.append(trial.watched(gauge, clock, told))
                 trial.advance(settings["max_iter"], tolerance)
             else:
-                run_race(cavi, gauge, clock, trials, n_trials, seed, settings["max_iter"], tolerance)
+                run_race(cavi, gauge, clock, trials, n_trials, seed, settings["max_iter"], tolerance, told)
         seconds = clock.seconds
         return [trial.finished() for trial in trials], seconds
 
@@ -118,7 +121,7 @@ def vi_mean(
     data = as_data(X)
     clock, rng = Clock(), np.random.default_rng([seed, 0, 4])
     points: list[dict[str, float]] = []
-    iterations, total = 0, np.zeros(0)
+    iterations, n, total = 0, 0, np.zeros(1)
     best: Trial | None = None
     load_kernels(data, prior)
     with single_blas_thread():
@@ -132,13 +135,14 @@ def vi_mean(
                 with clock.paused():
                     iterations += trial.iterations
                     best = trial if best is None or trial.elbo > best.elbo else best
-                    signal = gauge.signal(trial.state.rows.eta * trial.state.rows.mu, trial.state.columns.f_mean)
-                    total = signal if number == 0 else total + signal
-                    mean = replace(estimate_of(best, gauge), signal=total / (number + 1))
+                    if np.isfinite(trial.elbo):
+                        total = total + estimate_of(trial, gauge).signal
+                        n += 1
+                    mean = replace(estimate_of(best, gauge), signal=total / max(n, 1))
                     points.append({"seconds": seconds, "sweep": iterations, **gauge.measure(mean)})
                     told((number + 1) / n_trials)
     assert best is not None
-    facts = {"elbo": best.elbo, "status": "averaged"}
+    facts = {"elbo": best.elbo, "status": "averaged", "trials": n_trials}
     return [Trace(0, "auto", points, mean, iterations, clock.seconds, facts)], clock.seconds
 
 
@@ -157,6 +161,7 @@ def run_race(
     seed: int,
     max_iter: int,
     tolerance: Tolerance,
+    told: Told,
 ) -> None:
     """As `fit_vi` does it: the first lap as the starts are made, then the race."""
     rng = np.random.default_rng([seed, 0, 4])
@@ -165,6 +170,7 @@ def run_race(
         trial = WatchedTrial(number, start.name, cavi, cavi.start(start.L, start.F), accelerate=True)
         trials.append(trial.watched(gauge, clock))
         trial.advance(min(vi_fit.LAPS[0][0], max_iter), coarse)
+        told(FIRST_LAP * (number + 1) / n_trials)
     options: Any = SimpleNamespace(max_iter=max_iter, tolerance=tolerance)
     vi_fit.race(list(trials), coarse, options, rng)
 

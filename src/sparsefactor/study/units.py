@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import logging
@@ -27,11 +28,26 @@ import sparsefactor as sf
 logger = logging.getLogger("sparsefactor")
 
 FORMAT = 1  # raised when what a unit keeps changes its meaning
+DECIDING = ("kernels", "engine", "vi", "mcmc")
+DECIDING_FILES = ("data", "model", "simulate", "start", "study/gauges", "study/matrix", "study/traces", "study/watch")
 EVERY = 1.0  # seconds between two reports on units under way
 LIBRARIES = ("numpy", "scipy", "numba", "matplotlib")
 
 Arrays = dict[str, NDArray[Any]]
 Findings = tuple[dict[str, Any], Arrays]
+
+
+@functools.cache
+def code_digest() -> str:
+    """Of the source that decides what a unit finds: other code makes it another unit, even within one version."""
+    root = Path(sf.__file__).parent
+    files = sorted(file for name in DECIDING for file in (root / name).rglob("*.py"))
+    files += [root / f"{name}.py" for name in DECIDING_FILES]
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.relative_to(root).as_posix().encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:24]
 
 
 @dataclass(frozen=True)
@@ -49,7 +65,7 @@ class Unit:
     @property
     def key(self) -> str:
         deciding = {name: value for name, value in self.settings.items() if name != "title"}
-        text = json.dumps([FORMAT, sf.__version__, deciding], sort_keys=True)
+        text = json.dumps([FORMAT, sf.__version__, code_digest(), deciding], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
     @property

@@ -8,11 +8,12 @@ only by way of states that are worse than both, so the factor must be taken away
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..model import Beta
 from .state import CAVI, VIState
 
-EMPTY = 1e-6  # expected loadings of a factor that holds nothing
+EMPTY = 1e-9  # of the strongest factor's sum of squares: a factor below this holds nothing
 
 
 def emptied(cavi: CAVI, state: VIState, k: int) -> VIState:
@@ -39,6 +40,17 @@ def emptied(cavi: CAVI, state: VIState, k: int) -> VIState:
             pi_b=_with(columns.pi_b, k, prior.inclusion.b + cavi.data.n_features),
         )
     return cavi.finish(rows._replace(mu=mu, eta=eta), changed, np.ones(prior.K))
+
+
+def holds_nothing(state: VIState) -> NDArray[np.bool_]:
+    """(K,) which factors contribute nothing to the signal.
+
+    Their expected loadings need not vanish: where inclusion is given, or the slab's prior is not vague, an empty factor
+    rests near its prior's.
+    """
+    L, F = state.rows.eta * state.rows.mu, state.columns.f_mean
+    content = np.sum(L**2, axis=0) * np.sum(F**2, axis=1)
+    return np.asarray(content <= EMPTY * content.max())
 
 
 def _with(values: np.ndarray, k: int, value: float) -> np.ndarray:

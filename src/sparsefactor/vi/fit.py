@@ -106,12 +106,13 @@ def fit_vi(
     init: "auto" (a portfolio of starts), or one of the starts by name ("random" is the paper's).
     max_iter, tol, rtol: a trial ends when one iteration changes the ELBO by less than tol, or rtol times its size.
     race: advance all trials together and drop the worst early; only the leaders run to convergence.
-    accelerate: exact rescaling of factors, assignment of unequal inclusion priors, momentum, shears out of local
-        optima. The paper's plain recipe is init="random", race=False, accelerate=False.
+    accelerate: exact rescaling of factors, assignment of unequal inclusion priors, momentum, and ways out of local
+        optima: shears, and emptying factors. The paper's plain recipe is init="random", race=False, accelerate=False.
     activations: "independent" (the paper's), or "joint", a full Gaussian over the factors of each sample.
     prune: remove factors where that raises the ELBO, so that n_factors is an upper bound.
     average: `reconstruct` is the mean over all trials, each run to its own optimum (there is no race then): on real
-        data optima differ in what they predict, and their mean errs less than the best. All else is the best trial's.
+        data optima differ in what they predict, and their mean errs less than the best. All else is that of the trial
+        with the best ELBO.
     center: subtract each feature's mean first; `reconstruct` adds it back.
     dtype: of the data matrix; float32 halves its memory, and its two products then agree to about 1e-4.
     n_threads: threads of the row pass; None for every core. Results do not depend on it.
@@ -142,23 +143,37 @@ def _fit(data: Data, prior: Prior, options: Options) -> VIPosterior:
     cavi = CAVI(data, prior, build_kernels(data, prior, options.backend, options.n_threads))
     trials: list[Trial] = []
     winner: Trial | None = None
+    averaged = trials
     try:
         run_trials(cavi, options, trials)
-        winner = refined(best_of(trials), options)
-        trials[winner.number] = winner
+        if options.average:
+            trials[:] = [refined(trial, options) for trial in trials]
+            winner = best_of(trials)
+        else:
+            winner = refined(best_of(trials), options)
+            trials[winner.number] = winner
     except KeyboardInterrupt:
         if not any(np.isfinite(trial.elbo) for trial in trials):
             raise
         for trial in trials:
             trial.settle()
         winner = best_of(trials)
+        averaged = [trial for trial in trials if trial.status is Status.CONVERGED] or [winner]
+        for trial in trials:
+            trial.status = trial.status or Status.INTERRUPTED
         winner.status = Status.INTERRUPTED
     status = winner.status or Status.MAX_ITER
     if status is not Status.CONVERGED:
         warnings.warn(f"VI has not converged. {status.value}", ConvergenceWarning, stacklevel=3)
     logger.info("VI: %d trials, best ELBO %.6f, %s", len(trials), winner.elbo, status.name)
     found = posterior(winner, trials, status)
-    return replace(found, signal_mean=mean_signal(trials)) if options.average else found
+    if not options.average:
+        return found
+    short = sum(trial.status is not Status.CONVERGED for trial in averaged)
+    if short and status is Status.CONVERGED:
+        text = f"{short} of the {len(averaged)} trials averaged have not converged. {Status.MAX_ITER.value}"
+        warnings.warn(text, ConvergenceWarning, stacklevel=3)
+    return replace(found, signal_mean=mean_signal(averaged))
 
 
 def run_trials(cavi: CAVI, options: Options, trials: list[Trial]) -> None:

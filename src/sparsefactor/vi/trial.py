@@ -10,7 +10,7 @@ from scipy.optimize import linear_sum_assignment
 
 from ..posterior import Status
 from .accelerate import Momentum
-from .empty import EMPTY, emptied
+from .empty import emptied, holds_nothing
 from .shear import WORTH, best_shear, sheared
 from .state import CAVI, VIState
 
@@ -152,31 +152,38 @@ class Trial:
     def thin(self, max_iter: int, tolerance: Tolerance) -> bool:
         """Empty factors, the weakest first, where the rest makes up for it; whether any was."""
         begin, found, rising = time.perf_counter(), False, True
+        idle: set[int] = set()  # factors that hold nothing, and of which that is known
         while rising:
             rising, failures = False, 0
             strength = self.state.sums.l2 * self.cavi.second_moment(self.state.columns)
-            for k in np.argsort(strength):
-                if self.state.sums.active[k] <= EMPTY:
+            bare = holds_nothing(self.state)
+            for k in map(int, np.argsort(strength)):
+                left = max_iter - self.iterations - 1
+                if k in idle:
                     continue
-                if failures == FAILURES or self.iterations >= max_iter:
+                if failures == FAILURES or left < 0:
                     break
                 attempt = Trial(self.number, self.name, self.cavi, emptied(self.cavi, self.state, k), accelerate=True)
-                attempt.recover(self.elbo + WORTH, tolerance)
+                if bare[k]:
+                    idle.add(k)  # there is nothing that the rest could take over: the one pass decides
+                else:
+                    attempt.recover(self.elbo + WORTH, tolerance, min(PATIENCE, left))
+                    failures += 1
                 self.iterations += attempt.iterations + 1
-                failures += 1
                 if attempt.elbo > self.elbo + WORTH:
                     self.state, failures, rising, found = attempt.state, 0, True, True
+                    idle.add(k)
                     self.trace.append((self.iterations, self.elbo, self.seconds + time.perf_counter() - begin))
         if found and self.momentum is not None:
             self.momentum.reset()
         self.seconds += time.perf_counter() - begin
         return found
 
-    def recover(self, goal: float, tolerance: Tolerance) -> None:
-        """Climb until the ELBO is above the goal, or there is no hope of that."""
-        while self.elbo <= goal and self.iterations < PATIENCE and self.status is None:
+    def recover(self, goal: float, tolerance: Tolerance, patience: int) -> None:
+        """Climb until the ELBO is above the goal, or there is no hope of that, or patience (in iterations) ends."""
+        while self.elbo <= goal and self.iterations < patience and self.status is None:
             before = self.elbo
-            self.advance(self.iterations + LOOK, tolerance)
+            self.advance(min(self.iterations + LOOK, patience), tolerance)
             if goal - self.elbo > FORESIGHT * (self.elbo - before):
                 return
 
