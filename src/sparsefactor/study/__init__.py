@@ -43,7 +43,8 @@ def reproduce_gtex(
     chosen = replace(gtex.LEVELS[level], **changes)
     data = made_matrix(n_factors=chosen.n_factors) if matrix is None else matrix
     results = gtex.run(chosen, data, Cache(out / "cache"), jobs, report)
-    command = f"sparsefactor reproduce gtex{_flag(level)} --seed {chosen.seed} --jobs {jobs}"
+    given = "" if matrix is None else f" --data {matrix.source}"
+    command = f"sparsefactor reproduce gtex{given}{_flag(level)} --seed {chosen.seed} --jobs {jobs}"
     return write_gtex(results, out, command, time.monotonic() - begin)
 
 
