@@ -28,7 +28,7 @@ MOST_PIXELS = 1200
 # Of the Okabe-Ito palette, which readers of any colour vision tell apart; dashes tell plain from default as well.
 STYLES = (("#E69F00", "--"), ("#D55E00", "-"), ("#56B4E9", "--"), ("#0072B2", "-"), ("#009E73", "-"), ("#CC79A7", "--"))
 EMPTY_SHARE = 1e-9  # of the variance: a factor with no more is empty
-MOST_BARS_ACROSS = 13  # factors beside each other
+MOST_BARS_ACROSS = 15  # factors beside each other
 
 
 @dataclass(frozen=True)
@@ -165,8 +165,8 @@ def factor_bars(activations: ArrayLike, sample_names: Sequence[Any], shares: Arr
     order = order[: max(1, solid)]
     n_factors = len(order)
     empty = "; all are empty" if not solid else f"; {len(share) - solid} empty left out" if solid < len(share) else ""
-    across = min(MOST_BARS_ACROSS, n_factors)
-    rows = -(-n_factors // across)
+    rows = -(-n_factors // MOST_BARS_ACROSS)
+    across = -(-n_factors // rows)
     figure = Figure(figsize=(2.6 + 0.75 * across, rows * (1.0 + 0.14 * n_samples)), layout="constrained")
     axes = figure.subplots(rows, across, squeeze=False, sharey=True)
     for place, ax in enumerate(axes.flat):
