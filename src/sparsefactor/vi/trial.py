@@ -22,6 +22,7 @@ THIN_AFTER = 200
 # After a factor was emptied, the rest may take so many iterations to make up for it, looked at every so often, and is
 # given up when at its present rate it would need more than so many further looks.
 PATIENCE, LOOK, FORESIGHT = 40, 2, 6
+HOPELESS = 0.25  # nats for every row and column of the data: a loss that no rest makes up for
 FAILURES = 3  # in a row, after which the stronger factors are not tried
 
 
@@ -152,6 +153,7 @@ class Trial:
     def thin(self, max_iter: int, tolerance: Tolerance) -> bool:
         """Empty factors, the weakest first, where the rest makes up for it; whether any was."""
         begin, found, rising = time.perf_counter(), False, True
+        hopeless = HOPELESS * sum(self.state.columns.f_mean.shape[1:] + self.state.rows.tau.shape)
         idle: set[int] = set()  # factors that hold nothing, and of which that is known
         while rising:
             rising, failures = False, 0
@@ -166,6 +168,8 @@ class Trial:
                 attempt = Trial(self.number, self.name, self.cavi, emptied(self.cavi, self.state, k), accelerate=True)
                 if bare[k]:
                     idle.add(k)  # there is nothing that the rest could take over: the one pass decides
+                elif self.elbo - attempt.elbo > hopeless:
+                    failures += 1
                 else:
                     attempt.recover(self.elbo + WORTH, tolerance, min(PATIENCE, left))
                     failures += 1
