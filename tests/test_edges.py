@@ -131,7 +131,7 @@ def test_fit_and_sample_are_finite(case, noise):
 def test_draws_that_are_not_finite_end_the_run_with_a_remedy(monkeypatch):
     draw = CpuKernels.gibbs_activations
     monkeypatch.setattr(CpuKernels, "gibbs_activations", lambda *args: np.where(draw(*args) > 1.0, np.nan, 0.0))
-    with pytest.raises(ValueError, match="draws must be finite; .* rescale X to unit variance"):
+    with pytest.raises(ValueError, match=r"draws must be finite; .* rescale X to unit variance"):
         sf.sample(base(), sf.Prior(n_factors=3, inclusion=0.3), n_chains=1, n_warmup=2, n_draws=2, init="random")
 
 
