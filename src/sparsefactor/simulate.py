@@ -217,7 +217,7 @@ def _draw_missing(missing: float, N: int, G: int, rng: np.random.Generator) -> N
     if not (_is_number(missing) and 0 <= missing < 1):
         raise ValueError(f"missing must be a fraction, at least 0 and below 1; got {missing!r}; pass e.g. missing=0.1")
     holes = np.zeros((N, G), dtype=bool)
-    count = round(missing * N * G)
+    count = round(missing * (N * G))
     if count == 0:
         return holes
     # These max(N, G) entries stay: they meet every sample and every feature.
