@@ -114,15 +114,16 @@ def test_fit_and_sample_are_finite(case, noise):
     X = CASES[case]()
     prior = sf.Prior(n_factors=3, inclusion=0.3, noise=noise)
     vi = sf.fit_vi(X, prior, n_trials=3, max_iter=60)
-    found, problem = [vi], ""
-    try:
-        found.append(sf.sample(X, prior, n_chains=1, n_warmup=10, n_draws=10))
-    except ValueError as error:
-        problem = str(error)
-    if (case, noise) == ("rank two, huge", "feature"):  # rounding decides, and so where the chain sets out
-        assert not problem or "rescale X to unit variance" in problem
-    else:
-        assert not problem
+    found, problems = [vi], []
+    # Where the factors explain the data to within rounding, it depends on the chain's start how soon that shows.
+    hopeless = (case, noise) == ("rank two, huge", "feature")
+    for seed in range(6 if hopeless else 1):
+        try:
+            found.append(sf.sample(X, prior, n_chains=1, n_warmup=10, n_draws=10, seed=seed))
+        except ValueError as error:
+            problems.append(str(error))
+    assert bool(problems) == hopeless
+    assert all("rescale X to unit variance" in problem for problem in problems)
     for p in found:
         for values in (p.loadings_mean, p.activations_mean, p.noise_precision_mean, p.inclusion_prob, p.reconstruct()):
             assert np.all(np.isfinite(values))

@@ -15,8 +15,8 @@ from ..kernels.cpu.gibbs_rows import GibbsMessage, RowStream, gibbs_scratch, gib
 from ..kernels.cpu.shear import shear_directions
 from ..kernels.cpu.tiles import TileSums, add_tiles, build_problem, empty_tile_sums, pack, packed_size
 from ..kernels.cpu.vi_rows import FactorMajor, VIMessage, vi_scratch, vi_tiles
-from ..kernels.cpu.vi_small import Constants, Space, small_columns, small_finish, small_space
 from ..model import Beta, Prior
+from .small import SmallVI, by_factor
 from .threads import available_cores, run_parts, split
 
 WORTH_A_THREAD = 120e3  # nanoseconds of work for each thread; waking one costs about half as much
@@ -88,7 +88,7 @@ class CpuKernels:
             prior=self._logit(message.logit) + 0.5 * (message.log_alpha - np.log(message.alpha))[:, None],
             scale=message.scale,
         )
-        before = FactorMajor(_by_factor(rows.mu), _by_factor(rows.s2), _by_factor(rows.eta), rows.tau)
+        before = FactorMajor(by_factor(rows.mu), by_factor(rows.s2), by_factor(rows.eta), rows.tau)
         if out is None:
             mu, s2, eta = np.empty((3, K, G))
             after = FactorMajor(mu, s2, eta, np.empty(G))
@@ -133,7 +133,7 @@ class CpuKernels:
         strong = isinstance(self.prior.inclusion, Beta) and self.prior.inclusion.a + self.prior.inclusion.b > MOST_SURE
         if joint or self.masked or given or strong or not small or not self.problem.feature_noise:
             return None
-        return SmallVI(self)
+        return SmallVI(self.problem, self.prior, self.vi_constants)
 
     def _logit(self, logit: Array) -> Array:
         """(K, 1 or G); a full matrix of prior log odds is transposed once, for it does not change."""
@@ -223,82 +223,3 @@ class CpuKernels:
         N = self.data.n_samples
         parts = split(N, self._threads_for(N * per_sample))
         run_parts(kernel, [(*part, *rest) for part in parts])
-
-
-class SmallVI:
-    """A `VIShortcut` (kernels/cpu/vi_small.py)."""
-
-    def __init__(self, kernels: CpuKernels) -> None:
-        self.problem = kernels.problem
-        prior, (G, N) = kernels.prior, kernels.problem.Y.shape
-        logit, log_out, a, b = np.zeros(0), 0.0, 0.0, 0.0
-        if isinstance(prior.inclusion, Beta):
-            a, b = float(prior.inclusion.a), float(prior.inclusion.b)
-        else:
-            pi = np.broadcast_to(prior.inclusion_matrix(), (1, prior.K))[0]
-            logit, log_out = np.log(pi) - np.log1p(-pi), float(G * np.sum(np.log1p(-pi)))
-        self.learnt = isinstance(prior.inclusion, Beta)
-        self.constants = Constants(
-            loading_shape=float(prior.loading_shape),
-            loading_rate=float(prior.loading_rate),
-            a=a,
-            b=b,
-            log_out=log_out,
-            logit=logit,
-            row_terms=kernels.vi_constants,
-            ones=np.ones(N),
-            packed=packed_size(prior.K),
-            no_share=np.zeros((0, 0)),
-            no_tiles=np.zeros((kernels.n_tiles, 0, 0)),
-        )
-        self.no_share = np.zeros((0, prior.K, prior.K))
-        self.spaces: list[Space] = []
-
-    def next_columns(self, columns: VIColumns, sums: Sums, rescale: bool) -> tuple[VIColumns, Array]:
-        K, N = columns.f_mean.shape
-        f_mean, f_var = np.empty((K, N)), np.empty((K, N))
-        small = np.empty((5, K))
-        G = float(self.problem.Y.shape[0])
-        small_columns(
-            columns.f_mean, sums.LY, sums.LL, sums.active, sums.l2, G, self.constants, rescale, f_mean, f_var, small
-        )
-        alpha_shape, alpha_rate, pi_a, pi_b, scale = small
-        if not self.learnt:
-            pi_a, pi_b = columns.pi_a, columns.pi_b
-        empty = columns.tau_shape
-        return VIColumns(f_mean, f_var, empty, empty, alpha_shape, alpha_rate, pi_a, pi_b), scale
-
-    def finish(self, rows: VIRows, columns: VIColumns, scale: Array) -> tuple[VIRows, Sums, Array, float]:
-        K, N = columns.f_mean.shape
-        G = self.problem.Y.shape[0]
-        before = FactorMajor(_by_factor(rows.mu), _by_factor(rows.s2), _by_factor(rows.eta), rows.tau)
-        mu, s2, eta = np.empty((3, K, G))
-        after = FactorMajor(mu, s2, eta, np.empty(G))
-        LY, LL, small, terms = np.empty((K, N)), np.empty((K, K)), np.empty(2 * K + 3), np.empty(6)
-        try:
-            space = self.spaces.pop()
-        except IndexError:  # all are in use by other threads
-            space = small_space(self.problem.Y, self.problem.tile, K)
-        elbo = small_finish(
-            columns.f_mean,
-            columns.f_var,
-            columns.alpha_shape,
-            columns.alpha_rate,
-            columns.pi_a,
-            columns.pi_b,
-            scale,
-            self.constants,
-            self.problem,
-            before,
-            after,
-            space,
-            (LY, LL, small, terms),
-        )
-        self.spaces.append(space)
-        sums = Sums(LY, LL, self.no_share, small[:K], small[K : 2 * K], small[2 * K :])
-        return VIRows(mu.T, s2.T, eta.T, after.tau), sums, terms, elbo
-
-
-def _by_factor(matrix: Array) -> Array:
-    """(K, G) with neighbouring rows next to each other: a view of what this engine returned, else a copy."""
-    return np.ascontiguousarray(matrix.T)

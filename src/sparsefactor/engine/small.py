@@ -1,0 +1,91 @@
+"""The compiled iteration of small problems, between the states of VI and the arrays of its kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..kernels.contract import Array, Sums, VIColumns, VIRows
+from ..kernels.cpu.tiles import Problem, packed_size
+from ..kernels.cpu.vi_rows import FactorMajor
+from ..kernels.cpu.vi_small import Constants, Space, small_columns, small_finish, small_space
+from ..model import Beta, Prior
+
+
+class SmallVI:
+    """A `VIShortcut` (kernels/cpu/vi_small.py)."""
+
+    def __init__(self, problem: Problem, prior: Prior, row_terms: Array) -> None:
+        """row_terms: (3,) constants of the rows' ELBO terms."""
+        self.problem = problem
+        G, N = problem.Y.shape
+        logit, log_out, a, b = np.zeros(0), 0.0, 0.0, 0.0
+        if isinstance(prior.inclusion, Beta):
+            a, b = float(prior.inclusion.a), float(prior.inclusion.b)
+        else:
+            pi = np.broadcast_to(prior.inclusion_matrix(), (1, prior.K))[0]
+            logit, log_out = np.log(pi) - np.log1p(-pi), float(G * np.sum(np.log1p(-pi)))
+        self.learnt = isinstance(prior.inclusion, Beta)
+        self.constants = Constants(
+            loading_shape=float(prior.loading_shape),
+            loading_rate=float(prior.loading_rate),
+            a=a,
+            b=b,
+            log_out=log_out,
+            logit=logit,
+            row_terms=row_terms,
+            ones=np.ones(N),
+            packed=packed_size(prior.K),
+            no_share=np.zeros((0, 0)),
+            no_tiles=np.zeros((-(-G // problem.tile), 0, 0)),
+        )
+        self.no_share = np.zeros((0, prior.K, prior.K))
+        self.spaces: list[Space] = []
+
+    def next_columns(self, columns: VIColumns, sums: Sums, rescale: bool) -> tuple[VIColumns, Array]:
+        K, N = columns.f_mean.shape
+        f_mean, f_var = np.empty((K, N)), np.empty((K, N))
+        small = np.empty((5, K))
+        G = float(self.problem.Y.shape[0])
+        small_columns(
+            columns.f_mean, sums.LY, sums.LL, sums.active, sums.l2, G, self.constants, rescale, f_mean, f_var, small
+        )
+        alpha_shape, alpha_rate, pi_a, pi_b, scale = small
+        if not self.learnt:
+            pi_a, pi_b = columns.pi_a, columns.pi_b
+        empty = columns.tau_shape
+        return VIColumns(f_mean, f_var, empty, empty, alpha_shape, alpha_rate, pi_a, pi_b), scale
+
+    def finish(self, rows: VIRows, columns: VIColumns, scale: Array) -> tuple[VIRows, Sums, Array, float]:
+        K, N = columns.f_mean.shape
+        G = self.problem.Y.shape[0]
+        before = FactorMajor(by_factor(rows.mu), by_factor(rows.s2), by_factor(rows.eta), rows.tau)
+        mu, s2, eta = np.empty((3, K, G))
+        after = FactorMajor(mu, s2, eta, np.empty(G))
+        LY, LL, small, terms = np.empty((K, N)), np.empty((K, K)), np.empty(2 * K + 3), np.empty(6)
+        try:
+            space = self.spaces.pop()
+        except IndexError:  # all are in use by other threads
+            space = small_space(self.problem.Y, self.problem.tile, K)
+        elbo = small_finish(
+            columns.f_mean,
+            columns.f_var,
+            columns.alpha_shape,
+            columns.alpha_rate,
+            columns.pi_a,
+            columns.pi_b,
+            scale,
+            self.constants,
+            self.problem,
+            before,
+            after,
+            space,
+            (LY, LL, small, terms),
+        )
+        self.spaces.append(space)
+        sums = Sums(LY, LL, self.no_share, small[:K], small[K : 2 * K], small[2 * K :])
+        return VIRows(mu.T, s2.T, eta.T, after.tau), sums, terms, elbo
+
+
+def by_factor(matrix: Array) -> Array:
+    """(K, G) with neighbouring rows next to each other: a view of what this engine returned, else a copy."""
+    return np.ascontiguousarray(matrix.T)
