@@ -61,6 +61,18 @@ def test_simulate_then_sample(tmp_path) -> None:
     assert sf.load(tmp_path / "q.sf").loadings_mean.shape == (100, 2)
 
 
+def test_modules(tmp_path) -> None:
+    run("simulate", "--out", tmp_path / "X.csv", "--snr", 5)
+    options = ("--factors", 6, "--modules", 4, "--trials", 2)
+    run("fit", tmp_path / "X.csv", *options, "--out", tmp_path / "p.sf")
+    p = sf.load(tmp_path / "p.sf")
+    assert p.prior.n_modules == 4
+    assert p.module_prob.shape == (800, 4)
+    assert "learnt, up to 4 modules" in run("summary", tmp_path / "p.sf")
+    run("report", tmp_path / "p.sf", "--out", tmp_path / "r.html")
+    assert "Modules of features" in (tmp_path / "r.html").read_text()
+
+
 def test_quick_and_full_exclude_each_other() -> None:
     done = RUNNER.invoke(app, ["reproduce", "simulated", "--quick", "--full"])
     assert done.exit_code == 2

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 from scipy import stats
-from tests.helpers.problems import prior_for, random_gibbs_state, small_data
+from tests.helpers.problems import MILD, prior_for, random_gibbs_state, small_data
 
 from sparsefactor.kernels.contract import RowNoise
 from sparsefactor.kernels.reference import ReferenceKernels
@@ -219,3 +219,54 @@ def test_annotation_matrix_reaches_every_conditional():
     gibbs = Gibbs(data, prior, ReferenceKernels(data, prior))
     logit = gibbs.message(random_gibbs_state(data, prior)).logit
     assert np.allclose(1 / (1 + np.exp(-logit)), pi)
+
+
+def with_modules(missing: float = 0.35) -> tuple[Gibbs, GibbsState]:
+    data = small_data(G, N, K, missing=missing)
+    prior = Prior(n_factors=K, inclusion=Beta(1.3, 2.1), n_modules=3, **MILD)
+    gibbs = Gibbs(data, prior, ReferenceKernels(data, prior))
+    return gibbs, gibbs.sweep(gibbs.start(np.ones((G, K)), np.ones((K, N))), (5, 6), 0)[0]
+
+
+def module_density(gibbs: Gibbs, state: GibbsState) -> float:
+    return log_joint(
+        gibbs.data, gibbs.prior, L=state.rows.L, F=state.F, Z=state.rows.Z, tau=state.rows.tau, alpha=state.alpha,
+        pi=state.pi, member=state.member, w=state.w,
+    )  # fmt: skip
+
+
+def test_module_rates_are_the_betas_of_the_log_joint():
+    gibbs, state = with_modules()
+    recorder = Recorder()
+    gibbs.modules.sample_rates(state.rows.Z, state.member, recorder)
+    a, b = recorder.beta_parameters
+    for index in np.ndindex(K, 3):
+        gap = [
+            module_density(gibbs, state._replace(pi=replaced(state.pi, index, x)))
+            - stats.beta.logpdf(x, a[index], b[index])
+            for x in (0.2, 0.5, 0.9)
+        ]
+        assert np.ptp(gap) < 1e-8
+    np.testing.assert_allclose(recorder.gamma_shape, 1 / 3 + np.bincount(state.member, minlength=3))
+    shares = [np.array([0.2, 0.3, 0.5]), np.array([0.7, 0.2, 0.1])]
+    gap = [module_density(gibbs, state._replace(w=w)) - stats.dirichlet.logpdf(w, recorder.gamma_shape) for w in shares]
+    assert np.ptp(gap) < 1e-8
+
+
+def test_members_are_drawn_as_the_log_joint_has_them():
+    gibbs, state = with_modules()
+    rng = np.random.default_rng(0)
+    draws = np.array([gibbs.modules.sample_member(state.rows.Z, state.pi, state.w, rng) for _ in range(4000)])
+    for i in range(G):
+        densities = [module_density(gibbs, state._replace(member=replaced(state.member, i, m))) for m in range(3)]
+        p = np.exp(densities - np.logaddexp.reduce(densities))
+        error = np.sqrt(p * (1 - p) / 4000)
+        assert np.all(np.abs(np.bincount(draws[:, i], minlength=3) / 4000 - p) < 5 * error + 1e-9)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.35])
+def test_log_joint_from_sums_with_modules(missing):
+    gibbs, state = with_modules(missing)
+    state, info = gibbs.sweep(state, (5, 6), 1)
+    assert info.log_joint == pytest.approx(module_density(gibbs, state), rel=1e-10)
+    np.testing.assert_allclose(gibbs.rate(state), state.pi.T[state.member].mean(axis=0))

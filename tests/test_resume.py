@@ -254,6 +254,28 @@ def test_goes_on_after_a_failure(tmp_path, whole, monkeypatch, sweep):
     assert_same_bits(sample(path, n_jobs=1), whole)
 
 
+def test_a_run_with_modules_goes_on(tmp_path, monkeypatch):
+    prior = sf.Prior(n_factors=2, inclusion=sf.Beta(1, 1), n_modules=3)
+    monkeypatch.setattr("tests.test_resume.PRIOR", prior)
+    expected = sample(tmp_path / "whole.zarr")
+    assert expected.inclusion_rate_mean.shape == (2,)
+    path = stopped(tmp_path / "run.zarr", monkeypatch, sweep=150)
+    assert_same_bits(sample(path, n_jobs=1), expected)
+    other = sf.Prior(n_factors=2, inclusion=sf.Beta(1, 1), n_modules=4)
+    with pytest.raises(ValueError, match="prior"):
+        sf.sample(SIM.X, other, **{**RUN, "path": path})
+
+
+def test_a_checkpoint_from_before_modules_is_still_good(tmp_path, whole, monkeypatch):
+    path = stopped(tmp_path / "run.zarr", monkeypatch, sweep=150)
+    for chain in range(3):
+        old = checkpoint.read_latest(path / "checkpoints", json.loads((path / "run.json").read_text())["token"], chain)
+        arrays = {k: v for k, v in old.arrays.items() if k not in ("state/member", "state/w")}
+        assert len(arrays) == len(old.arrays) - 2
+        checkpoint.write(path / "checkpoints", old._replace(generation=old.generation + 1, arrays=arrays))
+    assert_same_bits(sample(path, n_jobs=1), whole)
+
+
 def test_number_of_jobs_changes_nothing(tmp_path, whole):
     assert_same_bits(sample(tmp_path / "a.zarr", n_jobs=1), whole)
     assert_same_bits(sample(tmp_path / "b.zarr", n_jobs=3, checkpoint_seconds=0), whole)

@@ -19,6 +19,7 @@ app.add_typer(reproduce, name="reproduce")
 
 Out = Annotated[Path, typer.Option(help="Where the result goes.")]
 Jobs = Annotated[int, typer.Option(min=1, help="Processes at a time.")]
+Modules = Annotated[int, typer.Option(min=1, help="Modules that features may fall into; needs learnt inclusion.")]
 Seed = Annotated[int, typer.Option(min=0)]
 Table = Annotated[Path, typer.Argument(help="CSV or Parquet: samples as rows, features as columns, names beside them.")]
 Result = Annotated[Path, typer.Argument(help="A posterior saved by fit, sample or p.save().")]
@@ -88,6 +89,7 @@ def fit(
     factors: Annotated[int, typer.Option(min=1)],
     out: Out,
     inclusion: Annotated[float | None, typer.Option(help="Fixed; learnt if left out.")] = None,
+    modules: Modules = 1,
     noise: Noise = Noise.feature,
     trials: Annotated[int, typer.Option(min=1)] = 10,
     average: Annotated[bool, typer.Option(help="Predict missing entries by the mean over all trials.")] = False,
@@ -97,7 +99,9 @@ def fit(
 ) -> None:
     """Fit by variational inference and save the posterior."""
     X = read_table(table, features_as_rows)
-    p = sf.fit_vi(X, prior_of(factors, inclusion, noise), n_trials=trials, average=average, center=center, seed=seed)
+    p = sf.fit_vi(
+        X, prior_of(factors, inclusion, modules, noise), n_trials=trials, average=average, center=center, seed=seed
+    )
     p.save(out)
     typer.echo(f"{out}: ELBO {p.elbo:,.3f}; {p.status.value}")
 
@@ -108,6 +112,7 @@ def sample(
     factors: Annotated[int, typer.Option(min=1)],
     out: Out,
     inclusion: Annotated[float | None, typer.Option(help="Fixed; learnt if left out.")] = None,
+    modules: Modules = 1,
     noise: Noise = Noise.feature,
     chains: Annotated[int, typer.Option(min=1)] = 4,
     warmup: Annotated[int, typer.Option(min=0)] = 500,
@@ -118,7 +123,7 @@ def sample(
 ) -> None:
     """Sample the posterior by Gibbs sampling and save it."""
     X = read_table(table, features_as_rows)
-    prior = prior_of(factors, inclusion, noise)
+    prior = prior_of(factors, inclusion, modules, noise)
     p = sf.sample(X, prior, n_chains=chains, n_warmup=warmup, n_draws=draws, center=center, seed=seed)
     p.save(out)
     typer.echo(f"{out}: {chains} chains of {draws} draws")
@@ -181,9 +186,9 @@ def benchmark(features: int = 800, samples: int = 100, factors: int = 6, sweeps:
         typer.echo(f"{name:<13} {1e3 * (time.perf_counter() - begin) / sweeps:8.3f} ms")
 
 
-def prior_of(factors: int, inclusion: float | None, noise: Noise) -> sf.Prior:
+def prior_of(factors: int, inclusion: float | None, modules: int, noise: Noise) -> sf.Prior:
     given: Any = sf.Beta(1, 1) if inclusion is None else inclusion
-    return sf.Prior(n_factors=factors, inclusion=given, noise=noise.value)
+    return sf.Prior(n_factors=factors, inclusion=given, n_modules=modules, noise=noise.value)
 
 
 def read_table(path: Path, features_as_rows: bool) -> Any:

@@ -35,12 +35,15 @@ class Prior:
     inclusion: prior probability that a loading is non-zero: a scalar, one per factor (K,), one per feature and
         factor (G, K) to carry annotation, or `Beta(a, b)` to learn it per factor. The rows of a data frame must be
         named as the features of X, in their order.
+    n_modules: features fall into up to so many modules, unknown beforehand, each with an inclusion probability of its
+        own for every factor (1.8); needs a Beta. One module: all features are alike.
     noise: "feature" (one noise precision per feature, the paper's), "shared" (one in all) or "sample".
     noise_shape, noise_rate, loading_shape, loading_rate: of the gamma priors on noise and slab precisions.
     """
 
     n_factors: int | None = None
     inclusion: Any = 0.1
+    n_modules: int = 1
     noise: Noise = "feature"
     noise_shape: float = 1e-3
     noise_rate: float = 1e-3
@@ -52,6 +55,7 @@ class Prior:
             _check_positive(name, getattr(self, name))
         if self.noise not in get_args(Noise):
             raise ValueError(f"noise must be one of {get_args(Noise)}; got {self.noise!r}; choose one of them")
+        _check_modules(self.n_modules, self.inclusion)
         object.__setattr__(self, "_row_names", _row_names(self.inclusion))
         if not isinstance(self.inclusion, Beta):
             object.__setattr__(self, "inclusion", _checked_inclusion(self.inclusion))
@@ -106,6 +110,7 @@ class Prior:
         return Prior(
             n_factors=len(chosen),
             inclusion=inclusion,
+            n_modules=self.n_modules,
             noise=self.noise,
             noise_shape=self.noise_shape,
             noise_rate=self.noise_rate,
@@ -149,6 +154,16 @@ def _check_positive(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be a positive number; got {value!r}; leave it out or pass one above zero")
 
 
+def _check_modules(n_modules: Any, inclusion: Any) -> None:
+    if isinstance(n_modules, bool) or not isinstance(n_modules, int | np.integer) or n_modules < 1:
+        raise ValueError(f"n_modules must be a whole number of at least 1; got {n_modules!r}; pass n_modules >= 1")
+    if n_modules > 1 and not isinstance(inclusion, Beta):
+        raise ValueError(
+            f"modules have inclusion probabilities to be learnt; got n_modules={n_modules} with inclusion given; pass "
+            "inclusion=Beta(1, 1), or leave n_modules out"
+        )
+
+
 def _row_names(inclusion: Any) -> list[str] | None:
     """The row names of a pandas frame that has any."""
     index = getattr(inclusion, "index", None)
@@ -178,6 +193,15 @@ def _checked_inclusion(inclusion: Any) -> NDArray[np.float64]:
         )
     values.flags.writeable = False
     return values
+
+
+def draw_modules(prior: Prior, n_features: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
+    """Modules, their inclusion rates and their weights from the prior (1.8)."""
+    assert isinstance(prior.inclusion, Beta)
+    M, beta = prior.n_modules, prior.inclusion
+    weight = rng.dirichlet(np.full(M, 1.0 / M))
+    module, rate = rng.choice(M, size=n_features, p=weight), rng.beta(beta.a, beta.b, size=(M, prior.K))
+    return {"module": module, "module_rate": rate, "module_weight": weight}
 
 
 def column_noise_posterior(data: Data, prior: Prior, rss: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
@@ -217,10 +241,13 @@ def log_joint(
     tau: NDArray[np.float64],
     alpha: NDArray[np.float64],
     pi: NDArray[np.float64] | None = None,
+    member: NDArray[np.intp] | None = None,
+    w: NDArray[np.float64] | None = None,
 ) -> float:
-    """log p(Y, L, Z, F, tau, alpha[, pi]), every constant included (docs/math.md, equation 1.7).
+    """log p(Y, L, Z, F, tau, alpha[, pi[, member, w]]), every constant included (docs/math.md, equations 1.7, 1.8).
 
     L, Z: (G, K); F: (K, N); tau: (G,), () or (N,) as the noise structure has it; alpha, pi: (K,).
+    With modules, pi: (K, M); member: (G,); w: (M,).
     """
     Z, tau = np.asarray(Z, dtype=bool), np.atleast_1d(tau)
     weights = tau[:, None] if prior.noise == "feature" else tau[None, :]
@@ -229,7 +256,11 @@ def log_joint(
     total = float(density[observed].sum())
     slab = 0.5 * (np.log(alpha) - LOG_2PI) - 0.5 * alpha * L**2
     total += float(slab[Z].sum())
-    probability = prior.inclusion_matrix() if pi is None else pi[None, :]
+    probability = prior.inclusion_matrix() if pi is None else pi.T if member is not None else pi[None, :]
+    if member is not None:
+        assert w is not None
+        probability = probability[member]
+        total += float(np.sum(np.log(w[member])) + np.sum((1 / len(w) - 1) * np.log(w)) - len(w) * gammaln(1 / len(w)))
     total += float(np.sum(xlogy(Z, probability) + xlog1py(~Z, -probability)))
     total += float(-0.5 * np.sum(F**2 + LOG_2PI))
     total += float(np.sum(log_gamma_density(tau, prior.noise_shape, prior.noise_rate)))

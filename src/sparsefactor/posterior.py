@@ -29,6 +29,11 @@ DIMS = {
     "loading_precision": ("factor",),
     "inclusion_rate": ("factor",),
 }
+MODULE_DIMS = {
+    "module_prob": ("feature", "module"),
+    "module_rate_mean": ("module", "factor"),
+    "module_weight_mean": ("module",),
+}
 NOISE_DIMS = {"feature": ("feature",), "shared": (), "sample": ("observation",)}
 
 
@@ -63,7 +68,7 @@ class _Posterior:
     activations_sd: Array
     noise_precision_mean: Array  # (n_features,), () or (n_samples,): Prior.noise decides
     loading_precision_mean: Array  # (n_factors,)
-    inclusion_rate_mean: Array  # (n_factors,), or (0,) where inclusion was given
+    inclusion_rate_mean: Array  # (n_factors,), or (0,) where inclusion was given; with modules, over all features
 
     @property
     def n_factors(self) -> int:
@@ -103,6 +108,10 @@ class VIPosterior(_Posterior):
     status: Status
     parameters: dict[str, Array] = field(repr=False)  # q's own parameters, by the names of kernels.contract
     signal_mean: Array | None = field(default=None, repr=False)  # the mean over trials of F'L', where it was asked for
+    # Where the prior has modules, the largest first:
+    module_prob: Array | None = field(default=None, repr=False)  # (n_features, n_modules)
+    module_rate_mean: Array | None = field(default=None, repr=False)  # (n_modules, n_factors) inclusion in each
+    module_weight_mean: Array | None = field(default=None, repr=False)  # (n_modules,) share of the features
 
     @property
     def converged(self) -> bool:
@@ -146,6 +155,9 @@ class VIPosterior(_Posterior):
         }
         if self.prior.learns_inclusion:
             posterior["inclusion_rate_mean"] = (DIMS["inclusion_rate"], self.inclusion_rate_mean)
+        for name, dims in MODULE_DIMS.items():
+            if getattr(self, name) is not None:
+                posterior[name] = (dims, getattr(self, name))
         history = {name: ("step", values) for name, values in self.elbo_history.items()}
         attrs = {"elbo": self.elbo, "status": self.status.name, "inference": "vi"}
         return xr.DataTree.from_dict(

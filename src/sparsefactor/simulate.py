@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .model import Beta, Prior
+from .model import Beta, Prior, draw_modules
 
 Array = NDArray[np.float64]
 
@@ -32,6 +32,8 @@ class Simulation:
     noise_precision: (n_features,), or () and (n_samples,) for a prior whose noise is "shared" or "sample".
     loading_precision: (n_factors,) of the slab, NaN where the loadings were given.
     inclusion_rate: (n_factors,) as drawn from a Beta, or (0,) where there was none.
+    module, module_rate, module_weight: (n_features,), (n_modules, n_factors) and (n_modules,), where the prior has
+        modules; inclusion_rate is then the mean over features.
     """
 
     X: Array
@@ -42,6 +44,9 @@ class Simulation:
     noise_precision: Array
     loading_precision: Array
     inclusion_rate: Array
+    module: NDArray[np.intp] | None = None
+    module_rate: Array | None = None
+    module_weight: Array | None = None
 
     @property
     def signal(self) -> Array:
@@ -107,9 +112,14 @@ def simulate(
     rng_Z, rng_L, rng_F, rng_precision, rng_noise, rng_missing = rngs
 
     rate = np.zeros(0)
+    modules: dict[str, Any] = {}
     if prior is not None:
         probability = prior.inclusion_matrix()
-        if isinstance(prior.inclusion, Beta):
+        if prior.n_modules > 1:
+            modules = draw_modules(prior, G, rng_Z)
+            probability = modules["module_rate"][modules["module"]]
+            rate = probability.mean(axis=0)
+        elif isinstance(prior.inclusion, Beta):
             rate = rng_Z.beta(prior.inclusion.a, prior.inclusion.b, size=K)
             probability = rate
     if given_L is not None and inclusion is None:
@@ -148,6 +158,7 @@ def simulate(
         noise_precision=tau,
         loading_precision=alpha,
         inclusion_rate=rate,
+        **modules,
     )
 
 

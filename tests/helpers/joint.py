@@ -37,6 +37,12 @@ def draw_prior(prior: Prior, rng: np.random.Generator) -> GibbsState:
     if isinstance(prior.inclusion, Beta):
         pi = rng.beta(prior.inclusion.a, prior.inclusion.b, K)
         probability = pi[None, :]
+    member, w = np.zeros(0, np.intp), np.zeros(0)
+    if prior.n_modules > 1:
+        M = prior.n_modules
+        pi, w = rng.beta(prior.inclusion.a, prior.inclusion.b, (K, M)), rng.dirichlet(np.full(M, 1 / M))
+        member = rng.choice(M, size=G, p=w)
+        probability = pi.T[member]
     alpha = rng.gamma(prior.loading_shape, 1 / prior.loading_rate, K)
     Z = (rng.random((G, K)) < probability).astype(np.int8)
     L = Z * rng.standard_normal((G, K)) / np.sqrt(alpha)
@@ -48,7 +54,7 @@ def draw_prior(prior: Prior, rng: np.random.Generator) -> GibbsState:
         if prior.noise == "shared":
             tau[:] = tau[0]
     F = rng.standard_normal((K, N))
-    return GibbsState(GibbsRows(Z, L, row_tau), F, alpha, pi, tau, np.ones(K))
+    return GibbsState(GibbsRows(Z, L, row_tau), F, alpha, pi, tau, np.ones(K), member, w)
 
 
 def draw_data(state: GibbsState, observed: np.ndarray | None, rng: np.random.Generator) -> Data:
@@ -88,7 +94,21 @@ def statistics(state: GibbsState) -> Array:
         np.mean(F**2) * Z.mean(),
         np.mean(np.sum(F**2, axis=1) * np.log(state.alpha)),
     ]
-    if len(state.pi):
+    if len(state.member):
+        own = state.pi.T[state.member]
+        together = state.member[:, None] == state.member
+        values += [
+            state.pi.mean(),
+            (state.pi**2).mean(),
+            np.mean(own * Z),
+            np.mean(own),
+            np.sum(state.w**2),
+            np.sum(np.log(np.maximum(state.w, 1e-12))),
+            together.mean(),
+            np.mean(together[:, :, None] * (Z[:, None] == Z[None])),
+            state.w[state.member].mean(),
+        ]
+    elif len(state.pi):
         values += [state.pi.mean(), (state.pi**2).mean(), np.mean(state.pi * Z.mean(axis=0))]
     return np.array(values)
 

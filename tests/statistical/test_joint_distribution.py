@@ -8,6 +8,7 @@ from tests.helpers.joint import K, joint_scores
 
 from sparsefactor.engine import build_kernels
 from sparsefactor.kernels.reference import ReferenceKernels
+from sparsefactor.mcmc.modules import Modules
 from sparsefactor.mcmc.moves import MOVES
 from sparsefactor.mcmc.state import Gibbs
 from sparsefactor.model import Beta, Prior
@@ -31,6 +32,44 @@ def prior_of(inclusion, noise="feature") -> Prior:
 def test_sampler_passes(inclusion, missing):
     scores = joint_scores(prior_of(inclusion), oracle, missing=missing, replicates=300)
     assert np.abs(scores).max() < LIMIT
+
+
+MODULES = Prior(n_factors=K, inclusion=Beta(0.4, 0.6), n_modules=3, **HYPER)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("missing", [False, True])
+def test_sampler_with_modules_passes(missing):
+    moves = [MOVES["scale"](), BoldShear()]
+    scores = joint_scores(MODULES, compiled, missing=missing, replicates=300, moves=moves)
+    assert np.abs(scores).max() < LIMIT
+
+
+class DenseModules(Modules):
+    """Draws the weights as if their prior were uniform."""
+
+    def sample_rates(self, Z, member, rng):
+        pi, _ = super().sample_rates(Z, member, rng)
+        return pi, rng.dirichlet(1.0 + np.bincount(member, minlength=self.M))
+
+
+class ContraryMembers(Modules):
+    """Takes inclusions for exclusions when it draws a row's module."""
+
+    def sample_member(self, Z, pi, w, rng):
+        return super().sample_member(1 - Z, pi, w, rng)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("broken", [DenseModules, ContraryMembers])
+def test_a_sampler_with_wrong_modules_fails(broken):
+    def build(data, prior):
+        gibbs = compiled(data, prior)
+        gibbs.modules = broken(prior.inclusion, prior.n_modules)
+        return gibbs
+
+    scores = joint_scores(MODULES, build, missing=False, replicates=300)
+    assert np.abs(scores).max() > 2 * LIMIT
 
 
 class PaperOdds(ReferenceKernels):

@@ -16,6 +16,7 @@ from ..kernels.cpu.shear import shear_directions
 from ..kernels.cpu.tiles import TileSums, add_tiles, build_problem, empty_tile_sums, pack, packed_size
 from ..kernels.cpu.vi_rows import FactorMajor, VIMessage, vi_scratch, vi_tiles
 from ..model import Beta, Prior
+from .modules import ModulePass
 from .small import SmallVI, by_factor
 from .threads import available_cores, run_parts, split
 
@@ -41,6 +42,7 @@ class CpuKernels:
         self.split_small = _split_small
         self._vi_spaces: list[tuple[TileSums, list[Any]]] = []
         self._gibbs_spaces: list[tuple[TileSums, list[Any]]] = []
+        self._module_pass: ModulePass | None = None
         self._logit_source: Array | None = None
         self._logit_by_factor = np.zeros((0, 0))
         self.vi_parts = split(self.n_tiles, self._threads_for(self._row_cost(*VI_COST)))
@@ -125,6 +127,13 @@ class CpuKernels:
         else:
             self._over_samples(column_kernels.joint_each, 2 * K**3, (*common, mean, covariance))
         return mean, covariance
+
+    def vi_module_pass(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]:
+        if self._module_pass is None:
+            cost = self._row_cost(*VI_COST) * self.prior.n_modules
+            parts = split(self.n_tiles, self._threads_for(cost))
+            self._module_pass = ModulePass(self.problem, self.prior.K, self.prior.n_modules, parts, self.vi_constants)
+        return self._module_pass(rows, message)
 
     def vi_shortcut(self, joint: bool) -> SmallVI | None:
         """For data so small that no number of threads would share a pass: results must not depend on that number."""

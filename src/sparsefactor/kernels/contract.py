@@ -7,7 +7,8 @@ One contract serves VI and Gibbs, complete and masked data, and every noise stru
 precision per row (`noise="feature"`, updated by the row pass itself) or as a weight per column (`"shared"` and
 `"sample"`, already multiplied into the message). Missing entries are zeros in Y and change only Gram matrices.
 
-Shapes: G features, N samples, K factors. N* is N for masked data and 0 for complete data.
+Shapes: G features, N samples, K factors, M modules. N* is N for masked data and 0 for complete data. What belongs to
+modules is empty where the prior has one module only, which is as good as none.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+NONE: Array = np.zeros(0)
 
 
 class Message(NamedTuple):
@@ -30,6 +32,9 @@ class Message(NamedTuple):
     log_alpha: Array  # (K,) E[log alpha_k]
     logit: Array  # (1 or G, K) E[log pi - log(1 - pi)]
     scale: Array  # (K,) multiplies the stored loadings before they are used: a pending change of scale
+    log_in: Array = NONE  # (K, M) E[log pi] of each module
+    log_out: Array = NONE  # (K, M) E[log(1 - pi)]
+    log_weight: Array = NONE  # (M,) E[log w]
 
 
 class Sums(NamedTuple):
@@ -41,6 +46,8 @@ class Sums(NamedTuple):
     active: Array  # (K,) sum of E[z_ik]
     l2: Array  # (K,) sum of E[z_ik l_ik^2]
     terms: Array  # (3,) VI: ELBO terms likelihood, loadings, noise. Gibbs: see gibbs_row_pass
+    members: Array = NONE  # (M,) sum of E[c_i = m]
+    active_in: Array = NONE  # (K, M) sum of E[z_ik, c_i = m]
 
 
 class VIRows(NamedTuple):
@@ -50,6 +57,8 @@ class VIRows(NamedTuple):
     s2: Array  # (G, K) variance of l given z = 1
     eta: Array  # (G, K) probability that z = 1
     tau: Array  # (G,) E[tau_i]; ones for column-wise noise
+    member: Array = NONE  # (G, M) probability that c_i = m
+    within: Array = NONE  # (G, K, M) probability that z = 1 given c_i = m; `eta` is its mean over modules
 
 
 class VIColumns(NamedTuple):
@@ -61,8 +70,9 @@ class VIColumns(NamedTuple):
     tau_rate: Array
     alpha_shape: Array  # (K,)
     alpha_rate: Array
-    pi_a: Array  # (K,), or (0,) where inclusion is given
+    pi_a: Array  # (K,), (K, M) with modules, or (0,) where inclusion is given
     pi_b: Array
+    w_shape: Array = NONE  # (M,) of the Dirichlet on the modules' weights
 
 
 class GibbsRows(NamedTuple):
@@ -107,6 +117,10 @@ class Kernels(Protocol):
     """An engine: built for one data set and prior, asked for one pass at a time. Inputs are never modified."""
 
     def vi_row_pass(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]: ...
+
+    def vi_module_pass(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]:
+        """The row pass under a prior with modules (3.17)."""
+        ...
 
     def vi_shortcut(self, joint: bool) -> VIShortcut | None:
         """Where this engine has one for its data and prior."""

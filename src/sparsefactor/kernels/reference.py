@@ -6,7 +6,7 @@ Equation numbers are those of docs/math.md.
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import digamma, expit, gammaln
+from scipy.special import digamma, expit, gammaln, softmax
 
 from ..data import Data
 from ..model import Prior, gamma_kl
@@ -98,6 +98,58 @@ class ReferenceKernels:
             sums.terms[0] -= 0.5 * tau[i] * self.expected_rss(i, A, b, mu[i], s2[i], eta[i])
             sums.terms[1] += loadings_term(mu[i], s2[i], eta[i], message, self.logit(i, message))
         return VIRows(mu, s2, eta, tau), sums
+
+    def vi_module_pass(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]:
+        """As vi_row_pass, where the inclusions of a row depend on its module, which is unknown (3.17)."""
+        prior, data, K = self.prior, self.data, self.prior.K
+        mu, s2 = rows.mu * message.scale, rows.s2 * message.scale**2
+        eta, tau = rows.eta.copy(), rows.tau.copy()
+        member, within = rows.member.copy(), rows.within.copy()
+        M = member.shape[1]
+        logit = message.log_in - message.log_out
+        sums = self.empty_sums()._replace(members=np.zeros(M), active_in=np.zeros((K, M)))
+        for i in range(data.n_features):
+            A = self.row_gram(i, message)
+            b = message.F.T @ data.Y[i]
+            if self.feature_noise:
+                rss = self.module_rss(i, A, b, mu[i], s2[i], within[i])
+                tau_rate = prior.noise_rate + 0.5 * max(member[i] @ rss, 0.0)
+                tau[i] = self.tau_shape[i] / tau_rate
+                sums.terms[0] += 0.5 * data.row_count[i] * (digamma(self.tau_shape[i]) - np.log(tau_rate))
+                sums.terms[2] -= gamma_kl(self.tau_shape[i], tau_rate, prior.noise_shape, prior.noise_rate)
+            for k in range(K):
+                others = np.arange(K) != k
+                linear = tau[i] * (b[k] - A[k, others] @ (mu[i, others, None] * within[i, others]))
+                s2[i, k] = 1.0 / (tau[i] * A[k, k] + message.alpha[k])
+                share = member[i] * within[i, k]
+                share = share if share.sum() > 0.0 else member[i]
+                mu[i, k] = s2[i, k] * (share @ linear) / share.sum()
+                bayes_factor = 0.5 * (message.log_alpha[k] + np.log(s2[i, k]) - mu[i, k] ** 2 / s2[i, k])
+                within[i, k] = expit(logit[k] + bayes_factor + mu[i, k] * linear)
+            slab = 0.5 * (message.log_alpha + np.log(s2[i]) + 1.0 - message.alpha * (mu[i] ** 2 + s2[i]))
+            inside, outside = within[i], 1.0 - within[i]
+            gain = inside * (message.log_in + slab[:, None] - safe_log(inside))
+            gain += outside * (message.log_out - safe_log(outside))
+            divergence = message.log_weight + gain.sum(axis=0)
+            rss = self.module_rss(i, A, b, mu[i], s2[i], within[i])
+            member[i] = softmax(divergence - 0.5 * tau[i] * rss)
+            eta[i] = within[i] @ member[i]
+            l_given = mu[i, :, None] * within[i]
+            l_outer = (l_given * member[i]) @ l_given.T
+            l_square = eta[i] * (mu[i] ** 2 + s2[i])
+            np.fill_diagonal(l_outer, l_square)
+            self.add_row(sums, i, tau[i], eta[i] * mu[i], l_outer)
+            sums.active[...] += eta[i]
+            sums.l2[...] += l_square
+            sums.members[...] += member[i]
+            sums.active_in[...] += within[i] * member[i]
+            sums.terms[0] -= 0.5 * tau[i] * (member[i] @ rss)
+            sums.terms[1] += member[i] @ (divergence - safe_log(member[i]))
+        return VIRows(mu, s2, eta, tau, member, within), sums
+
+    def module_rss(self, i: int, A: Array, b: Array, mu: Array, s2: Array, within: Array) -> Array:
+        """(M,) the expected residual sum of squares (3.4) given each module."""
+        return np.array([self.expected_rss(i, A, b, mu, s2, eta) for eta in within.T])
 
     def expected_rss(self, i: int, A: Array, b: Array, mu: Array, s2: Array, eta: Array) -> float:
         """E[sum over observed j of weight (y_ij - l_i'f_j)^2] (3.4); without the y^2 part for column-wise noise."""

@@ -83,7 +83,7 @@ class Chain:
             "activations": state.F.T,
             "noise_precision": noise[self.gibbs.prior.noise],
             "loading_precision": state.alpha,
-            "inclusion_rate": state.pi,
+            "inclusion_rate": self.gibbs.rate(state),
             "lp": self.log_joint,
         }
         add_signal(self.signal, values["activations"], values["loadings"])

@@ -177,6 +177,8 @@ def unflatten(template: Any, arrays: Arrays, prefix: str = "state") -> Any:
     if hasattr(template, "_fields"):
         parts = (unflatten(getattr(template, name), arrays, f"{prefix}/{name}") for name in template._fields)
         return type(template)(*parts)
+    if prefix not in arrays and not np.size(template):
+        return template  # what this run does not use, an older version did not know
     if prefix not in arrays:
         raise CheckpointError(
             f"a checkpoint must hold the sampler's whole state; {prefix!r} is missing, so another version wrote it; "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -30,6 +31,11 @@ def dispersed_start(vi: VIPosterior, rng: np.random.Generator) -> Start:
     return Start("vi", np.where(Z, L, 0.0), np.ascontiguousarray(F.T))
 
 
+def one_module(prior: Prior) -> Prior:
+    """The prior that starts are sought under: chains sort the features themselves."""
+    return replace(prior, n_modules=1) if prior.n_modules > 1 else prior
+
+
 def stop_if_interrupted(vi: VIPosterior) -> None:
     """fit_vi keeps what it has when it is interrupted; a half-done start is none."""
     if vi.status is Status.INTERRUPTED:
@@ -38,10 +44,11 @@ def stop_if_interrupted(vi: VIPosterior) -> None:
 
 def optima(data: Data, prior: Prior, n_chains: int, seed: int, backend: str) -> Iterator[Start]:
     """One start per chain, at the VI optimum that a start of its own climbs to."""
+    sought = one_module(prior)
     for chain in range(n_chains):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # a start need not have converged
-            name = PORTFOLIO[chain % len(PORTFOLIO)]
-            vi = fit_vi(data, prior, init=name, n_trials=1, race=False, seed=seed + chain, backend=backend, tol=1e-2)
+            name, own = PORTFOLIO[chain % len(PORTFOLIO)], seed + chain
+            vi = fit_vi(data, sought, init=name, n_trials=1, race=False, seed=own, backend=backend, tol=1e-2)
         stop_if_interrupted(vi)
         yield dispersed_start(vi, np.random.default_rng([seed, chain, 3]))

@@ -12,7 +12,8 @@ import numpy as np
 from scipy.special import expit
 
 from ..kernels.contract import Array, ShearNoise
-from .state import GibbsState, positive
+from .modules import positive
+from .state import GibbsState
 
 if TYPE_CHECKING:
     from .state import Gibbs
@@ -137,7 +138,7 @@ class ShearMove:
 
     def preference(self, gibbs: Gibbs, state: GibbsState) -> Array:
         """Which factors to shear along: dense ones first, judged by what the move leaves as it is."""
-        pi = state.pi if len(state.pi) else gibbs.prior.inclusion_matrix().mean(axis=0)
+        pi = gibbs.rate(state) if len(state.pi) else gibbs.prior.inclusion_matrix().mean(axis=0)
         return np.asarray(pi / pi.sum())
 
     def log_uniform(self, shape: tuple[int, ...], rng: np.random.Generator) -> Array:

@@ -60,7 +60,9 @@ def settings_of(data: Data, prior: Prior, engine: str, precision: str, **setting
     hidden = [] if data.observed is None else [data.observed]
     beta = isinstance(prior.inclusion, Beta)
     given = [float(prior.inclusion.a), float(prior.inclusion.b)] if beta else [prior.inclusion]
-    named = {f.name: getattr(prior, f.name) for f in fields(prior) if f.name != "inclusion"}
+    # Left out where it is one, so that runs from before there were modules are known again.
+    left_out = {"inclusion"} if prior.n_modules > 1 else {"inclusion", "n_modules"}
+    named = {f.name: getattr(prior, f.name) for f in fields(prior) if f.name not in left_out}
     named |= {name: float(value) for name, value in named.items() if name.endswith(("_shape", "_rate"))}
     return {
         **{name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()},

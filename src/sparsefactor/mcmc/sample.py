@@ -23,7 +23,7 @@ from ..storage.result import load_run, save_result
 from ..vi.fit import ConvergenceWarning, fit_vi
 from . import run_folder
 from .chain import Chain, Plan
-from .dispersed import dispersed_start, optima, stop_if_interrupted
+from .dispersed import dispersed_start, one_module, optima, stop_if_interrupted
 from .finish import posterior
 from .moves import MOVES
 from .progress import Callback, Display
@@ -264,7 +264,7 @@ def chain_starts(data: Data, prior: Prior, options: Options) -> Iterator[Start]:
     elif options.init == "auto":
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # a start need not have converged
-            vi = fit_vi(data, prior, seed=options.seed, backend=options.backend, max_iter=500, tol=1e-2)
+            vi = fit_vi(data, one_module(prior), seed=options.seed, backend=options.backend, max_iter=500, tol=1e-2)
         stop_if_interrupted(vi)
         for chain in range(options.n_chains):
             yield dispersed_start(vi, np.random.default_rng([options.seed, chain, 3]))

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from scipy.special import betaln, xlog1py, xlogy
 
 from ..data import Data
-from ..kernels.contract import Array, GibbsRows, Kernels, Message, Sums
+from ..kernels.contract import NONE, Array, GibbsRows, Kernels, Message, Sums
 from ..kernels.noise import column_generator
 from ..model import LOG_2PI, Beta, Prior, column_noise_posterior, log_gamma_density
+from .modules import Modules, clipped, positive
 
 if TYPE_CHECKING:
     from .moves import Move
@@ -28,9 +29,11 @@ class GibbsState(NamedTuple):
     rows: GibbsRows
     F: Array  # (K, N)
     alpha: Array  # (K,)
-    pi: Array  # (K,), or (0,) where inclusion is given
+    pi: Array  # (K,), (K, M) with modules, or (0,) where inclusion is given
     tau: Array  # (N,) column-wise noise precision, or (0,) for noise="feature"
     scale: Array  # (K,)
+    member: NDArray[np.intp] = np.zeros(0, np.intp)  # (G,) each row's module, where there are several
+    w: Array = NONE  # (M,) the modules' weights
 
     @property
     def loadings(self) -> Array:
@@ -49,6 +52,7 @@ class Gibbs:
 
     def __init__(self, data: Data, prior: Prior, kernels: Kernels, moves: Sequence[Move] = ()) -> None:
         self.data, self.prior, self.kernels, self.moves = data, prior, kernels, tuple(moves)
+        self.modules = Modules(prior.inclusion, prior.n_modules) if prior.n_modules > 1 else None
         self.column_noise = prior.noise != "feature"
         self.ones = np.ones(data.n_samples)
         pi = prior.inclusion_matrix()
@@ -72,8 +76,12 @@ class Gibbs:
         F = self.sample_f(state, sums, power, rng)
         tau = self.sample_tau(F, sums, rng)
         alpha = self.sample_alpha(sums, rng)
-        pi = self.sample_pi(sums, rng)
-        state = GibbsState(rows, F, alpha, pi, tau, np.ones(len(alpha)))
+        if self.modules is None:
+            pi, member, w = self.sample_pi(sums, rng), state.member, state.w
+        else:
+            member = self.modules.sample_member(rows.Z, state.pi, state.w, rng)
+            pi, w = self.modules.sample_rates(rows.Z, member, rng)
+        state = GibbsState(rows, F, alpha, pi, tau, np.ones(len(alpha)), member, w)
         return state, GibbsInfo(log_joint=self.log_joint(state, sums))
 
     def start(self, L: Array, F: Array) -> GibbsState:
@@ -86,12 +94,16 @@ class Gibbs:
         if isinstance(self.prior.inclusion, Beta):
             a, b = self.prior.inclusion.a, self.prior.inclusion.b
             pi = (a + count) / (a + b + self.data.n_features)
+        member, w = np.zeros(0, np.intp), NONE
+        if self.modules is not None:
+            member = self.modules.dealt(len(L))
+            pi, w = self.modules.mean_rates(Z, member)
         tau = np.zeros(0)
         if self.column_noise:
             shape, rate = column_noise_posterior(self.data, self.prior, self.data.column_rss(L, F))
             tau = shape / rate
         rows = GibbsRows(Z=Z, L=L.copy(), tau=np.ones(len(L)))
-        return GibbsState(rows, F.copy(), alpha, pi, tau, np.ones(K))
+        return GibbsState(rows, F.copy(), alpha, pi, tau, np.ones(K), member, w)
 
     def message(self, state: GibbsState, power: float = 1.0) -> Message:
         """What the rows need of the columns (4.2)."""
@@ -113,9 +125,15 @@ class Gibbs:
 
     def logit(self, state: GibbsState) -> Array:
         """(1 or G, K) prior log odds of inclusion."""
+        if self.modules is not None:
+            return self.modules.logit(state.pi, state.member)
         if self.prior.learns_inclusion:
             return (np.log(state.pi) - np.log1p(-state.pi))[None, :]
         return self.fixed_logit
+
+    def rate(self, state: GibbsState) -> Array:
+        """(K,) the rate of inclusion over all rows; (0,) where it is given."""
+        return state.pi if self.modules is None else self.modules.rate(state.pi, state.member)
 
     def weight(self, tau: Array) -> Array:
         return tau if self.column_noise else self.ones
@@ -160,7 +178,7 @@ class Gibbs:
         if not isinstance(self.prior.inclusion, Beta):
             return np.zeros(0)
         pi = rng.beta(self.prior.inclusion.a + sums.active, self.prior.inclusion.b + self.data.n_features - sums.active)
-        return np.clip(pi, 1e-300, 1.0 - 2.0**-53)  # a draw that rounds to 0 or 1 would have infinite odds
+        return clipped(pi)
 
     # ---- what moves ask of the data -------------------------------------------------------------------------------
 
@@ -208,15 +226,12 @@ class Gibbs:
             total += row_part - 0.5 * (weighted_ss - np.sum(self.explained(F, sums)))
         total += np.sum(0.5 * sums.active * (np.log(alpha) - LOG_2PI) - 0.5 * alpha * l2)
         total += np.sum(log_gamma_density(alpha, prior.loading_shape, prior.loading_rate))
-        if isinstance(prior.inclusion, Beta):
+        if self.modules is not None:
+            total += self.modules.log_density(state.rows.Z, pi, state.member, state.w)
+        elif isinstance(prior.inclusion, Beta):
             a, b = prior.inclusion.a, prior.inclusion.b
             total += np.sum(xlogy(sums.active, pi) + xlog1py(data.n_features - sums.active, -pi))
             total += np.sum(xlogy(a - 1, pi) + xlog1py(b - 1, -pi) - betaln(a, b))
         else:
             total += log_odds + self.fixed_log_out
         return float(total)
-
-
-def positive(x: Array) -> Array:
-    """Lift what underflowed to zero: a gamma of tiny shape can, and a precision of zero is no precision."""
-    return np.maximum(x, np.finfo(np.float64).tiny)

@@ -38,12 +38,12 @@ def posterior_page(p: VIPosterior | MCMCPosterior, *, title: str = "Sparse facto
 
 def summary(p: VIPosterior | MCMCPosterior) -> dict[str, str]:
     """What a reader asks first, as text."""
-    learnt = p.prior.learns_inclusion
+    inclusion = "learnt" if p.prior.learns_inclusion else "fixed"
     facts = {
         "features": f"{len(p.feature_names):,}",
         "samples": f"{len(p.sample_names):,}",
         "factors": str(p.n_factors),
-        "inclusion": "learnt" if learnt else "fixed",
+        "inclusion": inclusion if p.prior.n_modules == 1 else f"{inclusion}, up to {p.prior.n_modules} modules",
         "noise": p.prior.noise,
         "active loadings": f"{int((p.inclusion_prob > 0.5).sum()):,} of {p.inclusion_prob.size:,}",
     }
@@ -76,13 +76,27 @@ def factor_rows(p: Any) -> list[dict[str, Any]]:
     return rows
 
 
+def module_rows(p: VIPosterior) -> list[dict[str, Any]]:
+    """A line per module that holds a feature: how many, and how likely these are to be in each factor."""
+    assert p.module_prob is not None
+    assert p.module_rate_mean is not None
+    size = p.module_prob.sum(axis=0)
+    return [
+        {"module": m + 1, "features": round(float(size[m]), 1)}
+        | {f"factor {k + 1}": round(float(rate), 3) for k, rate in enumerate(p.module_rate_mean[m])}
+        for m in range(len(size))
+        if size[m] >= 0.5
+    ]
+
+
 def vi_sections(p: VIPosterior) -> list[Section]:
     rows = [
         {name: ("" if value is None else value) for name, value in trial.items() if name != "won"}
         | {"won": "yes" if trial.get("won") else ""}
         for trial in p.trial_records
     ]
-    found = [sections.table("Trials", rows)]
+    found = [sections.table("Modules of features", module_rows(p))] if p.module_prob is not None else []
+    found.append(sections.table("Trials", rows))
     seconds, elbo = np.asarray(p.elbo_history["seconds"]), np.asarray(p.elbo_history["elbo"])
     if len(seconds) > 1:
         # A geometric choice of at most a few hundred points draws the same line.

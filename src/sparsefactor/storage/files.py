@@ -30,7 +30,7 @@ CLASSES: dict[str, type[VIPosterior] | type[MCMCPosterior]] = {
 }
 # Fields that are not a plain array; each has its own lines below.
 SPECIAL = {"prior", "labels", "elbo", "elbo_terms", "elbo_history", "trial_records", "status", "parameters", "draws"}
-PRIOR_SCALARS = ("n_factors", "noise", "noise_shape", "noise_rate", "loading_shape", "loading_rate")
+PRIOR_SCALARS = ("n_factors", "noise", "noise_shape", "noise_rate", "loading_shape", "loading_rate", "n_modules")
 # Draws are mostly noise, which no level compresses; the zeros of sparse loadings, the first level does.
 COMPRESSION_LEVEL = 1
 

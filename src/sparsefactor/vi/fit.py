@@ -12,10 +12,11 @@ import numpy as np
 from ..data import Data, as_data
 from ..engine import build_kernels
 from ..engine.threads import single_blas_thread
-from ..kernels.contract import Array
+from ..kernels.contract import NONE, Array
 from ..model import Prior, check_prior
 from ..posterior import Labels, Status, VIPosterior
 from ..start import INITS, Start, starts
+from .modules import ModuleCAVI, in_modules, moduled, unsorted
 from .prune import pruned
 from .stability import recurrence
 from .state import CAVI, TERMS
@@ -161,6 +162,8 @@ def _fit(data: Data, prior: Prior, options: Options) -> VIPosterior:
         averaged = [trial for trial in trials if trial.status is Status.CONVERGED] or [winner]
         for trial in trials:
             trial.status = trial.status or Status.INTERRUPTED
+        if prior.n_modules > 1 and not isinstance(winner.cavi, ModuleCAVI):
+            winner = in_modules(winner, ModuleCAVI(winner.cavi), unsorted(data.n_features, prior.n_modules))
         winner.status = Status.INTERRUPTED
     status = winner.status or Status.MAX_ITER
     if status is not Status.CONVERGED:
@@ -222,13 +225,16 @@ def race(trials: list[Trial], coarse: Tolerance, options: Options, rng: np.rando
 
 
 def refined(winner: Trial, options: Options) -> Trial:
-    """What is asked for beyond the independent fit: joint activations from its optimum, fewer factors."""
+    """What is asked for beyond the independent fit: joint activations from its optimum, fewer factors, modules."""
     if options.activations == "joint":
         winner = jointly(winner)
         winner.advance(options.max_iter, options.tolerance)
     if options.prune:
         winner = pruned(winner, options.tolerance, options.backend, options.n_threads)
         winner.advance(options.max_iter, options.tolerance)
+    if winner.cavi.prior.n_modules > 1:
+        rng = np.random.default_rng([options.seed, winner.number, 5])
+        winner = moduled(winner, options.tolerance, options.max_iter, rng)
     return winner
 
 
@@ -256,12 +262,16 @@ def mean_signal(trials: list[Trial]) -> Array:
 
 def posterior(winner: Trial, trials: list[Trial], status: Status) -> VIPosterior:
     """The public result of a trial."""
-    cavi, (rows, columns, _, terms, elbo) = winner.cavi, winner.state
+    cavi, state = winner.cavi, winner.state
+    modules: dict[str, Any] = {}
+    if isinstance(cavi, ModuleCAVI):
+        state = cavi.largest_first(state)
+        modules = cavi.summary(state)
+    rows, columns, _, terms, elbo = state
     mean = rows.eta * rows.mu
     variance = rows.eta * (rows.mu**2 + rows.s2) - mean**2
     f_variance = np.einsum("jkk->kj", columns.f_var) if columns.f_var.ndim == 3 else columns.f_var
     noise = {"feature": rows.tau, "sample": cavi.weight(columns), "shared": cavi.weight(columns)[0]}
-    learnt = cavi.prior.learns_inclusion
     trace = np.array(winner.trace).reshape(-1, 3)
     others = [
         trial.state.columns.f_mean
@@ -279,12 +289,13 @@ def posterior(winner: Trial, trials: list[Trial], status: Status) -> VIPosterior
         activations_sd=np.ascontiguousarray(np.broadcast_to(np.sqrt(f_variance), columns.f_mean.shape).T),
         noise_precision_mean=np.array(noise[cavi.prior.noise]),
         loading_precision_mean=columns.alpha_shape / columns.alpha_rate,
-        inclusion_rate_mean=columns.pi_a / (columns.pi_a + columns.pi_b) if learnt else np.zeros(0),
+        inclusion_rate_mean=cavi.inclusion_rate(columns),
         elbo=elbo,
         elbo_terms=dict(zip(TERMS, terms.tolist(), strict=True)),
         elbo_history={"iteration": trace[:, 0].astype(int), "elbo": trace[:, 1], "seconds": trace[:, 2]},
         trial_records=[trial.record(won=trial.number == winner.number) for trial in trials],
         stability=recurrence(columns.f_mean, others),
         status=status,
-        parameters={**rows._asdict(), **columns._asdict()},
+        parameters={name: a for name, a in (rows._asdict() | columns._asdict()).items() if a is not NONE},
+        **modules,
     )

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import betaln, digamma
 
 from ..data import Data
@@ -127,19 +126,23 @@ class CAVI:
                 share += weight[:, None, None] * columns.f_var
             else:
                 share[:, np.arange(K), np.arange(K)] += (columns.f_var * weight).T
-        if self.prior.learns_inclusion:
-            logit = (digamma(columns.pi_a) - digamma(columns.pi_b))[None, :]
-        else:
-            logit = self.fixed_logit
         return Message(
             F=np.ascontiguousarray(weighted.T),
             gram=gram,
             share=share,
             alpha=columns.alpha_shape / columns.alpha_rate,
             log_alpha=digamma(columns.alpha_shape) - np.log(columns.alpha_rate),
-            logit=logit,
+            logit=self.logit(columns),
             scale=scale,
         )
+
+    def coordinates(self, columns: VIColumns) -> Array:
+        """What is extrapolated (3.13)."""
+        return columns.f_mean
+
+    def moved(self, columns: VIColumns, coordinates: Array) -> VIColumns:
+        """The columns at other coordinates."""
+        return columns._replace(f_mean=coordinates)
 
     def elbo_terms(self, columns: VIColumns, sums: Sums) -> Array:
         """(6,) in the order of TERMS; complete, every constant included (3.7)."""
@@ -203,35 +206,6 @@ class CAVI:
         scaled = columns._replace(f_mean=columns.f_mean * c[:, None], f_var=f_var, alpha_rate=columns.alpha_rate / c**2)
         return scaled, 1.0 / c
 
-    # ---- which factor has which inclusion prior -------------------------------------------------------------------
-
-    def assignment_gain(self, state: VIState) -> Array:
-        """(K, K) the ELBO's part in z if factor k had the inclusion prior of factor p, q(z) adapting to it (3.14)."""
-        rows = state.rows
-        message = self.message(state.columns, np.ones(self.prior.K))
-        bayes_factor = 0.5 * (message.log_alpha + np.log(rows.s2) + rows.mu**2 / rows.s2)
-        groups = self.prior.factor_groups()
-        gain = np.empty((self.prior.K, self.prior.K))
-        for group in np.unique(groups):
-            logit = self.fixed_logit[:, [np.argmax(groups == group)]]
-            value = np.logaddexp(0.0, bayes_factor + logit) - np.logaddexp(0.0, logit)
-            gain[:, groups == group] = value.sum(axis=0)[:, None]
-        return gain
-
-    def reordered(self, state: VIState, order: NDArray[np.intp]) -> VIState:
-        """The factors in another order, so that factor order[p] comes under prior p, and one row pass."""
-        rows, columns = state.rows, state.columns
-        f_var = columns.f_var[:, order][:, :, order] if columns.f_var.ndim == 3 else columns.f_var[order]
-        mu, s2, eta = (np.ascontiguousarray(a[:, order]) for a in (rows.mu, rows.s2, rows.eta))
-        moved = VIRows(mu, s2, eta, rows.tau)
-        taken = columns._replace(
-            f_mean=columns.f_mean[order],
-            f_var=f_var,
-            alpha_shape=columns.alpha_shape[order],
-            alpha_rate=columns.alpha_rate[order],
-        )
-        return self.finish(moved, taken, np.ones(len(order)))
-
     # ---- noise that belongs to the columns (noise="shared" and "sample") ----------------------------------------
 
     def weight(self, columns: VIColumns) -> Array:
@@ -278,11 +252,21 @@ class CAVI:
             return np.zeros(0), np.zeros(0)
         return self.prior.inclusion.a + sums.active, self.prior.inclusion.b + (self.data.n_features - sums.active)
 
+    def logit(self, columns: VIColumns) -> Array:
+        """(1 or G, K) E[log pi - log(1 - pi)]."""
+        if self.prior.learns_inclusion:
+            return np.asarray((digamma(columns.pi_a) - digamma(columns.pi_b))[None, :])
+        return self.fixed_logit
+
     def log_out(self, columns: VIColumns) -> float:
         """The sum over rows and factors of E[log(1 - pi)], the part of E[log p(z)] that z does not change."""
         if not self.prior.learns_inclusion:
             return self.fixed_log_out
         return float(self.data.n_features * np.sum(digamma(columns.pi_b) - digamma(columns.pi_a + columns.pi_b)))
+
+    def inclusion_rate(self, columns: VIColumns) -> Array:
+        """(K,) E[pi], or (0,) where inclusion is given."""
+        return columns.pi_a / (columns.pi_a + columns.pi_b)
 
     def pi_term(self, columns: VIColumns) -> float:
         """-KL(q(pi) || p(pi)) (3.9b)."""

@@ -10,6 +10,7 @@ from scipy.optimize import linear_sum_assignment
 
 from ..posterior import Status
 from .accelerate import Momentum
+from .assign import assignment_gain, reordered
 from .empty import emptied, holds_nothing
 from .shear import WORTH, best_shear, sheared
 from .state import CAVI, VIState
@@ -91,13 +92,14 @@ class Trial:
         columns, scale = self.cavi.next_columns(state, rescale=self.momentum is not None)
         if self.momentum is None:
             return self.kept(self.cavi.finish(state.rows, columns, scale))
-        further = self.momentum.propose(columns.f_mean)
+        here = self.cavi.coordinates(columns)
+        further = self.momentum.propose(here)
         if further is not None:
-            proposal = self.cavi.finish(state.rows, columns._replace(f_mean=further), scale)
+            proposal = self.cavi.finish(state.rows, self.cavi.moved(columns, further), scale)
             if proposal.elbo >= state.elbo:
                 return proposal
             self.momentum.reset()
-            self.momentum.propose(columns.f_mean)
+            self.momentum.propose(here)
             self.iterations += 1  # the pass that was thrown away counts too
         return self.kept(self.cavi.finish(state.rows, columns, scale))
 
@@ -109,11 +111,11 @@ class Trial:
         """Give each factor the inclusion prior that suits it best, where priors differ and that raises the ELBO."""
         if self.momentum is None or self.cavi.n_groups == 1:
             return
-        gain = self.cavi.assignment_gain(self.state)
+        gain = assignment_gain(self.cavi, self.state)
         order = linear_sum_assignment(gain.T, maximize=True)[1]  # order[p]: the factor that prior p should have
         if gain[order, np.arange(len(order))].sum() <= np.trace(gain) + WORTH:
             return
-        proposal = self.cavi.reordered(self.state, order)
+        proposal = reordered(self.cavi, self.state, order)
         self.iterations += 1
         if proposal.elbo > self.state.elbo:
             self.state = proposal

@@ -1,0 +1,74 @@
+"""Features in modules, in Gibbs sampling (docs/math.md, 1.8 and 2.13)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaln, gammaln, xlog1py, xlogy
+
+from ..kernels.contract import Array
+from ..model import Beta
+
+Members = NDArray[np.intp]
+
+
+class Modules:
+    """The conditionals of what belongs to modules: members (G,), rates pi (K, M) and weights w (M,)."""
+
+    def __init__(self, inclusion: Beta, M: int) -> None:
+        self.a, self.b, self.M = inclusion.a, inclusion.b, M
+
+    def dealt(self, n_features: int) -> Members:
+        """Features dealt out to the modules in turn, to set out from: the first sweeps sort them."""
+        return np.arange(n_features, dtype=np.intp) % self.M
+
+    def logit(self, pi: Array, member: Members) -> Array:
+        """(G, K) prior log odds of inclusion."""
+        return np.ascontiguousarray((np.log(pi) - np.log1p(-pi)).T[member])
+
+    def rate(self, pi: Array, member: Members) -> Array:
+        """(K,) the mean over rows of their module's rate."""
+        return np.asarray(pi @ (np.bincount(member, minlength=self.M) / len(member)))
+
+    def counts(self, Z: NDArray[np.int8], member: Members) -> tuple[Array, Array]:
+        """(M,) rows in each module, and (K, M) how many of them are active."""
+        one_hot = np.zeros((len(member), self.M))
+        one_hot[np.arange(len(member)), member] = 1.0
+        return one_hot.sum(axis=0), Z.T @ one_hot
+
+    def sample_member(self, Z: NDArray[np.int8], pi: Array, w: Array, rng: np.random.Generator) -> Members:
+        """c_i given z_i, the rates and the weights (2.13a)."""
+        log_p = Z @ np.log(pi) + (1 - Z) @ np.log1p(-pi) + np.log(w)
+        p = np.exp(log_p - log_p.max(axis=1, keepdims=True))
+        total = np.cumsum(p, axis=1)
+        chosen = np.sum(rng.random((len(Z), 1)) * total[:, -1:] >= total[:, :-1], axis=1)
+        return np.asarray(chosen, dtype=np.intp)
+
+    def sample_rates(self, Z: NDArray[np.int8], member: Members, rng: np.random.Generator) -> tuple[Array, Array]:
+        """pi and w given the members (2.13b, 2.13c)."""
+        size, active = self.counts(Z, member)
+        pi = rng.beta(self.a + active, self.b + size - active)
+        w = positive(rng.standard_gamma(1.0 / self.M + size))
+        return clipped(pi), positive(w / w.sum())
+
+    def mean_rates(self, Z: NDArray[np.int8], member: Members) -> tuple[Array, Array]:
+        """The expectations of pi and w given the members."""
+        size, active = self.counts(Z, member)
+        return (self.a + active) / (self.a + self.b + size), (1.0 / self.M + size) / (1.0 + len(member))
+
+    def log_density(self, Z: NDArray[np.int8], pi: Array, member: Members, w: Array) -> float:
+        """log p(Z, c, pi, w) (1.8)."""
+        size, active = self.counts(Z, member)
+        total = np.sum(xlogy(active, pi) + xlog1py(size - active, -pi))
+        total += np.sum(xlogy(self.a - 1, pi) + xlog1py(self.b - 1, -pi) - betaln(self.a, self.b))
+        return float(total + np.sum((size + 1.0 / self.M - 1.0) * np.log(w)) - self.M * gammaln(1.0 / self.M))
+
+
+def clipped(pi: Array) -> Array:
+    """A draw of a rate that rounds to 0 or 1 would have infinite odds."""
+    return np.clip(pi, 1e-300, 1.0 - 2.0**-53)
+
+
+def positive(x: Array) -> Array:
+    """Lift what underflowed to zero: a gamma of tiny shape can, and a precision of zero is no precision."""
+    return np.maximum(x, np.finfo(np.float64).tiny)
