@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .posterior import MCMCPosterior
-from .relabel import _assignment
+from .relabel import assignment
 from .storage.lazy import draws_per_block
 from .storage.moments import blocks, chain_moments
 
@@ -242,7 +242,7 @@ def find_modes(mc: MCMCPosterior) -> tuple[Mode, ...]:
 def same_mode(a: Array, b: Array, found_a: NDArray[np.bool_], found_b: NDArray[np.bool_]) -> bool:
     """Do two chains' mean activations (n_samples, n_factors), matched, correlate for every factor one of them finds?"""
     correlation = np.abs(_standard(a).T @ _standard(b))
-    rows, columns = _assignment(-correlation)
+    rows, columns = assignment(-correlation)
     matters = found_a[rows] | found_b[columns]
     return bool(np.all(correlation[rows, columns][matters] > SAME_MODE))
 

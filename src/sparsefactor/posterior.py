@@ -29,6 +29,8 @@ DIMS = {
     "loading_precision": ("factor",),
     "inclusion_rate": ("factor",),
 }
+# Variables whose entries change sign with their factor; all others with a factor axis are only permuted.
+SIGNED = frozenset({"loadings", "activations"})
 MODULE_DIMS = {
     "module_prob": ("feature", "module"),
     "module_rate_mean": ("module", "factor"),

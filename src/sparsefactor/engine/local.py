@@ -16,6 +16,7 @@ from ..kernels.cpu.shear import shear_directions
 from ..kernels.cpu.tiles import TileSums, add_tiles, build_problem, empty_tile_sums, pack, packed_size
 from ..kernels.cpu.vi_rows import FactorMajor, VIMessage, vi_scratch, vi_tiles
 from ..model import Beta, Prior
+from .memory import Memory
 from .modules import ModulePass
 from .small import SmallVI, by_factor
 from .threads import available_cores, run_parts, split
@@ -40,6 +41,7 @@ class CpuKernels:
         self.n_threads = available_cores() if n_threads is None else n_threads
         self.n_tiles = -(-data.n_features // self.problem.tile)
         self.split_small = _split_small
+        self.memory = Memory()
         self._vi_spaces: list[tuple[TileSums, list[Any]]] = []
         self._gibbs_spaces: list[tuple[TileSums, list[Any]]] = []
         self._module_pass: ModulePass | None = None
@@ -73,8 +75,7 @@ class CpuKernels:
 
     # ---- variational inference --------------------------------------------------------------------------------
 
-    def vi_row_pass(self, rows: VIRows, message: Message, out: VIRows | None = None) -> tuple[VIRows, Sums]:
-        """`out`: rows of an earlier pass, not `rows` itself, whose memory may be written over."""
+    def vi_row_pass(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]:
         K, G = self.prior.K, self.data.n_features
         T = packed_size(K)
         share, packed_gram = np.zeros((len(message.share), T)), np.zeros((1, T))
@@ -91,11 +92,8 @@ class CpuKernels:
             scale=message.scale,
         )
         before = FactorMajor(by_factor(rows.mu), by_factor(rows.s2), by_factor(rows.eta), rows.tau)
-        if out is None:
-            mu, s2, eta = np.empty((3, K, G))
-            after = FactorMajor(mu, s2, eta, np.empty(G))
-        else:
-            after = FactorMajor(out.mu.T, out.s2.T, out.eta.T, out.tau)
+        mu, s2, eta = self.memory.take(3, K, G)
+        after = FactorMajor(mu, s2, eta, self.memory.take(G))
         space = self._take(self._vi_spaces, self.vi_parts, self._vi_scratch)
         tiles, scratch = space
         run_parts(
@@ -132,7 +130,7 @@ class CpuKernels:
         if self._module_pass is None:
             cost = self._row_cost(*VI_COST) * self.prior.n_modules
             parts = split(self.n_tiles, self._threads_for(cost))
-            self._module_pass = ModulePass(self.problem, self.prior.K, self.prior.n_modules, parts, self.vi_constants)
+            self._module_pass = ModulePass(self.problem, self.prior, parts, self.vi_constants, self.memory)
         return self._module_pass(rows, message)
 
     def vi_shortcut(self, joint: bool) -> SmallVI | None:
@@ -142,7 +140,7 @@ class CpuKernels:
         strong = isinstance(self.prior.inclusion, Beta) and self.prior.inclusion.a + self.prior.inclusion.b > MOST_SURE
         if joint or self.masked or given or strong or not small or not self.problem.feature_noise:
             return None
-        return SmallVI(self.problem, self.prior, self.vi_constants)
+        return SmallVI(self.problem, self.prior, self.vi_constants, self.memory)
 
     def _logit(self, logit: Array) -> Array:
         """(K, 1 or G); a full matrix of prior log odds is transposed once, for it does not change."""
@@ -170,7 +168,8 @@ class CpuKernels:
             logit=np.ascontiguousarray(message.logit),
             scale=message.scale,
         )
-        after = GibbsRows(Z=np.empty((G, K), np.int8), L=np.empty((G, K)), tau=np.empty(G))
+        take = self.memory.take
+        after = GibbsRows(Z=take(G, K, dtype=np.int8), L=take(G, K), tau=take(G))
         space = self._take(self._gibbs_spaces, self.gibbs_parts, self._gibbs_scratch)
         tiles, scratch = space
         run_parts(
@@ -197,8 +196,12 @@ class CpuKernels:
     def gibbs_shear(
         self, rows: GibbsRows, F: Array, alpha: Array, logit: Array, weight: Array, noise: ShearNoise
     ) -> tuple[GibbsRows, Array]:
-        Z, L, F = rows.Z.copy(), rows.L.copy(), F.copy()
-        residual = self.data.Y - L @ F
+        take, F = self.memory.take, F.copy()
+        Z, L = take(*rows.Z.shape, dtype=np.int8), take(*rows.L.shape)
+        np.copyto(Z, rows.Z)
+        np.copyto(L, rows.L)
+        residual = take(*self.data.Y.shape)
+        np.subtract(self.data.Y, np.matmul(L, F, out=residual), out=residual)
         observed = self.data.observed
         if observed is None:
             observed = np.zeros((0, 0), dtype=np.bool_)

@@ -9,15 +9,20 @@ import numpy as np
 from ..kernels.contract import Array, Message, Sums, VIRows
 from ..kernels.cpu.tiles import Problem, TileSums, add_tiles, empty_tile_sums, pack, packed_size
 from ..kernels.cpu.vi_modules import ModuleMessage, ModuleRows, ModuleTiles, module_scratch, module_tiles
+from ..model import Prior
+from .memory import Memory
 from .threads import run_parts
 
 
 class ModulePass:
     """Its working space, kept between passes."""
 
-    def __init__(self, problem: Problem, K: int, M: int, parts: list[tuple[int, int]], row_terms: Array) -> None:
+    def __init__(
+        self, problem: Problem, prior: Prior, parts: list[tuple[int, int]], row_terms: Array, memory: Memory
+    ) -> None:
         """row_terms: (3,) constants of the rows' ELBO terms."""
-        self.problem, self.K, self.M, self.parts, self.row_terms = problem, K, M, parts, row_terms
+        self.problem, self.parts, self.row_terms, self.memory = problem, parts, row_terms, memory
+        self.K, self.M = prior.K, prior.n_modules
         self.masked = len(problem.lists_missing) > 0
         self.spaces: list[tuple[TileSums, ModuleTiles, list[Any]]] = []
 
@@ -39,8 +44,9 @@ class ModulePass:
             log_out=message.log_out.sum(axis=0) + message.log_weight,
         )
         before = ModuleRows(*(np.ascontiguousarray(array) for array in rows))
-        mu, s2, eta = np.empty((3, G, K))
-        after = ModuleRows(mu, s2, eta, np.empty(G), np.empty((G, M)), np.empty((G, K, M)))
+        take = self.memory.take
+        mu, s2, eta = take(3, G, K)
+        after = ModuleRows(mu, s2, eta, take(G), take(G, M), take(G, K, M))
         space = self._take()
         tiles, modules, scratch = space
         run_parts(

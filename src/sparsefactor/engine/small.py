@@ -9,14 +9,15 @@ from ..kernels.cpu.tiles import Problem, packed_size
 from ..kernels.cpu.vi_rows import FactorMajor
 from ..kernels.cpu.vi_small import Constants, Space, small_columns, small_finish, small_space
 from ..model import Beta, Prior
+from .memory import Memory
 
 
 class SmallVI:
     """A `VIShortcut` (kernels/cpu/vi_small.py)."""
 
-    def __init__(self, problem: Problem, prior: Prior, row_terms: Array) -> None:
+    def __init__(self, problem: Problem, prior: Prior, row_terms: Array, memory: Memory) -> None:
         """row_terms: (3,) constants of the rows' ELBO terms."""
-        self.problem = problem
+        self.problem, self.memory = problem, memory
         G, N = problem.Y.shape
         logit, log_out, a, b = np.zeros(0), 0.0, 0.0, 0.0
         if isinstance(prior.inclusion, Beta):
@@ -59,8 +60,8 @@ class SmallVI:
         K, N = columns.f_mean.shape
         G = self.problem.Y.shape[0]
         before = FactorMajor(by_factor(rows.mu), by_factor(rows.s2), by_factor(rows.eta), rows.tau)
-        mu, s2, eta = np.empty((3, K, G))
-        after = FactorMajor(mu, s2, eta, np.empty(G))
+        mu, s2, eta = self.memory.take(3, K, G)
+        after = FactorMajor(mu, s2, eta, self.memory.take(G))
         LY, LL, small, terms = np.empty((K, N)), np.empty((K, K)), np.empty(2 * K + 3), np.empty(6)
         try:
             space = self.spaces.pop()

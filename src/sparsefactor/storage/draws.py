@@ -16,8 +16,8 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ..model import Prior
-from ..posterior import DIMS, NOISE_DIMS, Labels
-from .lazy import SIGNED, LazyDraws, draws_per_block, relabel_block, relabelled_tree
+from ..posterior import DIMS, NOISE_DIMS, SIGNED, Labels
+from .lazy import LazyDraws, draws_per_block, relabel_block, relabelled_tree
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -12,8 +12,8 @@ from numpy.typing import DTypeLike, NDArray
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
-# Variables whose entries change sign with their factor; all others with a factor axis are only permuted.
-SIGNED = frozenset({"loadings", "activations"})
+from ..posterior import SIGNED
+
 BLOCK_BYTES = 32e6  # of draws that are read at once
 
 Read = Callable[[int, int, int], NDArray[Any]]

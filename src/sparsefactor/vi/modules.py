@@ -19,10 +19,9 @@ from ..model import Beta
 from .state import CAVI, VIState
 from .trial import Tolerance, Trial
 
-SORTINGS = 3  # ways to sort the features
-ROUNDS = 10  # of k-means for each
-LOOK = 10  # iterations after which the sortings are compared
-DOUBT = 0.3  # of a feature's first membership, spread over all modules
+ROUNDS = 10  # of k-means, which sorts the features
+LOOK = 20  # iterations after which the sortings are compared
+DOUBT = 0.3  # of a feature's first membership, spread over the modules in use
 
 
 class ModuleCAVI(CAVI):
@@ -172,12 +171,12 @@ def unsorted(n_features: int, M: int) -> Array:
 
 
 def sortings(eta: Array, M: int, rng: np.random.Generator) -> list[Array]:
-    """(G, M) memberships to set out from: clusters of the features by their inclusion probabilities."""
+    """(G, M) memberships to set out from: 2, 4, 8, ... and at last M clusters of the features by their inclusions."""
     found = []
-    k = min(M, len(eta))
-    for _ in range(SORTINGS):
+    most = min(M, len(eta))
+    for k in [2**power for power in range(1, 30) if 2**power < most] + [most]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an empty cluster is a module to spare
             _, label = kmeans2(eta, k, iter=ROUNDS, minit="++", seed=rng)
-        found.append((1.0 - DOUBT) * np.eye(M)[label] + DOUBT / M)
+        found.append((1.0 - DOUBT) * np.eye(M)[label] + DOUBT * (np.arange(M) < k) / k)
     return found

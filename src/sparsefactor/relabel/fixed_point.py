@@ -1,33 +1,20 @@
-"""Many draws, one labelling: permutations and signs of the factors (docs/math.md, section 5).
-
-The posterior does not change when factors that share a prior swap labels, or when a factor's loadings and
-activations change sign together. `relabel` gives every draw the labels under which all draws look like draws around
-one mode; `match` does the same for one posterior against a truth or another posterior.
-"""
+"""The paper's Appendix C: alternate a mode's mean and variance with each draw's best labels until nothing changes."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
-from .model import Prior
-from .posterior import MCMCPosterior
-
-if TYPE_CHECKING:
-    import xarray
 
 Array = NDArray[np.float64]
 Signs = NDArray[np.int8]
 
 logger = logging.getLogger("sparsefactor")
 
-# Variables whose entries change sign with their factor; all others with a factor axis are only permuted.
-SIGNED = frozenset({"loadings", "activations"})
 # A variance below this share of the activations' mean square is raised to it: draws that hardly differ would
 # otherwise make one entry outweigh all others (and draws that do not differ at all, divide by zero).
 VARIANCE_FLOOR = 1e-6
@@ -94,103 +81,6 @@ class Relabelling(Labelling):
     @property
     def n_iter(self) -> int:
         return len(self.cost)
-
-
-@dataclass(frozen=True, eq=False)
-class Matching:
-    """Which factor of a posterior stands for each factor of a reference.
-
-    permutation: (n_reference,) the posterior's factor, or -1 where none is left; signs: (n_reference,).
-    similarity: (n_reference,) in [0, 1], the mean of the activations' and the loadings' cosine.
-    unmatched: the posterior's factors that stand for none. missing: the reference's factors that have none.
-    """
-
-    permutation: NDArray[np.intp]
-    signs: Signs
-    similarity: Array
-    unmatched: NDArray[np.intp]
-
-    @property
-    def missing(self) -> NDArray[np.intp]:
-        return np.flatnonzero(self.permutation < 0)
-
-    def apply(self, values: ArrayLike, *, signed: bool = True) -> NDArray[Any]:
-        """(..., n_factors) in the posterior's order to (..., n_reference) in the reference's; zeros where missing."""
-        old = np.asarray(values)
-        found = self.permutation >= 0
-        new = np.zeros((*old.shape[:-1], len(found)), dtype=old.dtype)
-        new[..., found] = old[..., self.permutation[found]]
-        if signed:
-            new *= self.signs
-        return new
-
-
-def relabel(
-    draws: Any,
-    *,
-    prior: Prior | None = None,
-    groups: ArrayLike | None = None,
-    unit_norm: bool | None = None,
-    max_iter: int = MAX_ITER,
-) -> Any:
-    """Find one labelling for many draws; only factors that share a prior may swap.
-
-    draws: activations (draw, n_samples, n_factors) or (chain, draw, n_samples, n_factors), for a `Relabelling`; or
-        an MCMCPosterior or a DataTree with group "posterior", for (relabelled DataTree, `Relabelling`).
-    prior, groups: which factors may swap: those with equal labels in groups, or in prior.factor_groups(). An
-        MCMCPosterior knows its prior; otherwise all factors may swap.
-    unit_norm: compare activations scaled to unit norm; by default where there are several chains.
-    """
-    if isinstance(draws, MCMCPosterior):
-        prior = draws.prior if prior is None else prior
-        draws = draws.draws
-    is_tree = hasattr(draws, "to_dict") and hasattr(draws, "children")
-    activations = _activations_of(draws) if is_tree else np.asarray(draws)
-    if activations.ndim not in (3, 4) or 0 in activations.shape:
-        raise ValueError(
-            "activations must be (draw, n_samples, n_factors) or (chain, draw, n_samples, n_factors), none empty; got "
-            f"shape {activations.shape}; transpose or reshape them"
-        )
-    if not np.isfinite(activations).all():
-        raise ValueError("activations must be finite; got NaN or infinite entries; drop the draws that have them")
-    if isinstance(max_iter, bool) or not isinstance(max_iter, int | np.integer) or max_iter < 1:
-        raise ValueError(f"max_iter must be a whole number of at least 1; got {max_iter!r}; pass e.g. max_iter=100")
-    labels = _checked_groups(prior, groups, activations.shape[-1])
-    if unit_norm is None:
-        unit_norm = activations.ndim == 4 and activations.shape[0] > 1
-    lead = activations.shape[:-2]
-    F = activations.reshape(-1, *activations.shape[-2:])
-    found = fixed_point(F, lead, labels, bool(unit_norm), int(max_iter))
-    return (_relabel_tree(draws, found), found) if is_tree else found
-
-
-def match(p: Any, reference: Any) -> Matching:
-    """Match the factors of one posterior (or truth) to those of another, over permutations and signs.
-
-    The assignment maximises the sum over pairs of |cos(f, f') + cos(l, l')|. Both matrices take part, since either
-    alone may be ambiguous (two factors active in the same samples, or on the same features); the cosines are added
-    before the absolute value, since one sign must serve both. Where the numbers of factors differ, some stay
-    without a partner. p, reference: with loadings_mean and activations_mean, or loadings and activations.
-    """
-    L, F = _loadings_and_activations(p)
-    L_ref, F_ref = _loadings_and_activations(reference)
-    if len(L) != len(L_ref) or len(F) != len(F_ref):
-        raise ValueError(
-            "both sides must have the same features and samples; got "
-            f"{len(L)} and {len(L_ref)} features, {len(F)} and {len(F_ref)} samples; select the common ones"
-        )
-    agreement = 0.5 * (_unit(F_ref).T @ _unit(F) + _unit(L_ref).T @ _unit(L))
-    rows, columns = _assignment(-np.abs(agreement))
-    permutation = np.full(L_ref.shape[1], -1, dtype=np.intp)
-    permutation[rows] = columns
-    signs = np.ones(len(permutation), dtype=np.int8)
-    signs[rows] = np.where(agreement[rows, columns] < 0, -1, 1)
-    similarity = np.zeros(len(permutation))
-    similarity[rows] = np.abs(agreement[rows, columns])
-    return Matching(permutation, signs, similarity, np.setdiff1d(np.arange(L.shape[1]), columns))
-
-
-# ---- Appendix C ---------------------------------------------------------------------------------------------------
 
 
 def fixed_point(
@@ -272,11 +162,11 @@ def _step_2(
 
 def _match_to_draw(F: NDArray[np.floating], reference: int, groups: NDArray[Any]) -> tuple[NDArray[np.intp], Signs]:
     """Permutations and signs that bring every draw close to draw `reference`, by the activations' cosines."""
-    target = _unit(F[reference])
+    target = unit(F[reference])
     order = np.empty((len(F), F.shape[2]), dtype=np.intp)
     signs = np.empty(order.shape, dtype=np.int8)
     for part in _chunks(F):
-        cosine = np.swapaxes(np.swapaxes(_unit(F[part]), 1, 2) @ target, 1, 2)
+        cosine = np.swapaxes(np.swapaxes(unit(F[part]), 1, 2) @ target, 1, 2)
         order[part] = _assign(-np.abs(cosine), groups)
         signs[part] = np.where(_take(cosine, order[part]) < 0, -1, 1)
     return order, signs
@@ -295,12 +185,13 @@ def _assign(loss: Array, groups: NDArray[Any]) -> NDArray[np.intp]:
         local = np.argmin(block, axis=2)
         clash = np.any(np.sort(local, axis=1) != np.arange(len(members)), axis=1)
         for t in np.flatnonzero(clash):
-            local[t] = _assignment(block[t])[1]
+            local[t] = assignment(block[t])[1]
         order[:, members] = members[local]
     return order
 
 
-def _assignment(cost: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def assignment(cost: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The rows and columns of the cheapest assignment."""
     # Imported here, since it takes longer to import than all of this package.
     from scipy.optimize import linear_sum_assignment
 
@@ -316,7 +207,7 @@ def _total(loss: Array, order: NDArray[np.intp]) -> Array:
     return np.asarray(_take(loss, order).sum(axis=1))
 
 
-def _unit(matrix: NDArray[np.floating]) -> Array:
+def unit(matrix: NDArray[np.floating]) -> Array:
     """(..., rows, K) with columns of unit norm; a column of zeros stays one."""
     norm = np.linalg.norm(matrix, axis=-2, keepdims=True)
     return np.asarray(matrix / np.where(norm > 0, norm, 1.0))
@@ -325,53 +216,3 @@ def _unit(matrix: NDArray[np.floating]) -> Array:
 def _chunks(F: NDArray[np.floating]) -> Iterator[slice]:
     step = max(1, CHUNK_ENTRIES // F[0].size)
     return (slice(start, start + step) for start in range(0, len(F), step))
-
-
-# ---- what users pass ----------------------------------------------------------------------------------------------
-
-
-def _checked_groups(prior: Prior | None, groups: ArrayLike | None, K: int) -> NDArray[Any]:
-    if groups is None:
-        groups = np.zeros(K, dtype=np.intp) if prior is None else prior.factor_groups()
-    labels = np.asarray(groups)
-    if labels.shape != (K,):
-        raise ValueError(
-            f"groups must have one label per factor; got shape {labels.shape} and {K} factors; pass the prior of these "
-            "draws, or one label each"
-        )
-    return labels
-
-
-def _activations_of(draws: xarray.DataTree) -> NDArray[np.floating]:
-    if "posterior" not in draws.children or "activations" not in draws["posterior"].data_vars:
-        raise ValueError(
-            f"draws must have a group 'posterior' with a variable 'activations'; got groups {list(draws.children)}; "
-            "pass the draws of an MCMCPosterior"
-        )
-    activations = draws["posterior"]["activations"]
-    return np.asarray(activations.transpose("chain", "draw", "observation", "factor").values)
-
-
-def _relabel_tree(draws: xarray.DataTree, labelling: Labelling) -> xarray.DataTree:
-    """A copy in which every variable with a factor axis of the group "posterior" is relabelled."""
-    import xarray as xr
-
-    groups = {path: node.to_dataset(inherit=False) for path, node in draws.subtree_with_keys}
-    posterior = groups["posterior"]
-    for name, variable in posterior.data_vars.items():
-        if "factor" in variable.dims:
-            ordered = variable.transpose("chain", "draw", ...)
-            values = labelling.apply(ordered.values, signed=name in SIGNED, axis=ordered.dims.index("factor"))
-            posterior = posterior.assign({name: ordered.copy(data=values)})
-    groups["posterior"] = posterior
-    return xr.DataTree.from_dict(groups, name=draws.name)
-
-
-def _loadings_and_activations(p: Any) -> tuple[Array, Array]:
-    for loadings, activations in (("loadings_mean", "activations_mean"), ("loadings", "activations")):
-        if hasattr(p, loadings) and hasattr(p, activations):
-            return np.asarray(getattr(p, loadings)), np.asarray(getattr(p, activations))
-    raise TypeError(
-        f"both sides must have loadings and activations (or their means); got a {type(p).__name__}; pass a posterior "
-        "or a Simulation"
-    )

@@ -1,0 +1,15 @@
+"""Many draws, one labelling: permutations and signs of the factors (docs/math.md, section 5).
+
+The posterior does not change when factors that share a prior swap labels, or when a factor's loadings and
+activations change sign together. `relabel` gives every draw the labels under which all draws look like draws around
+one mode; `match` does the same for one posterior against a truth or another posterior.
+"""
+
+from .fixed_point import VARIANCE_FLOOR as VARIANCE_FLOOR
+from .fixed_point import Labelling as Labelling
+from .fixed_point import Relabelling as Relabelling
+from .fixed_point import assignment as assignment
+from .fixed_point import fixed_point as fixed_point
+from .matching import Matching as Matching
+from .matching import match as match
+from .public import relabel as relabel

@@ -1,0 +1,91 @@
+"""What users call: draws in, relabelled draws out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..model import Prior
+from ..posterior import SIGNED, MCMCPosterior
+from .fixed_point import MAX_ITER, Labelling, fixed_point
+
+if TYPE_CHECKING:
+    import xarray
+
+
+def relabel(
+    draws: Any,
+    *,
+    prior: Prior | None = None,
+    groups: ArrayLike | None = None,
+    unit_norm: bool | None = None,
+    max_iter: int = MAX_ITER,
+) -> Any:
+    """Find one labelling for many draws; only factors that share a prior may swap.
+
+    draws: activations (draw, n_samples, n_factors) or (chain, draw, n_samples, n_factors), for a `Relabelling`; or
+        an MCMCPosterior or a DataTree with group "posterior", for (relabelled DataTree, `Relabelling`).
+    prior, groups: which factors may swap: those with equal labels in groups, or in prior.factor_groups(). An
+        MCMCPosterior knows its prior; otherwise all factors may swap.
+    unit_norm: compare activations scaled to unit norm; by default where there are several chains.
+    """
+    if isinstance(draws, MCMCPosterior):
+        prior = draws.prior if prior is None else prior
+        draws = draws.draws
+    is_tree = hasattr(draws, "to_dict") and hasattr(draws, "children")
+    activations = _activations_of(draws) if is_tree else np.asarray(draws)
+    if activations.ndim not in (3, 4) or 0 in activations.shape:
+        raise ValueError(
+            "activations must be (draw, n_samples, n_factors) or (chain, draw, n_samples, n_factors), none empty; got "
+            f"shape {activations.shape}; transpose or reshape them"
+        )
+    if not np.isfinite(activations).all():
+        raise ValueError("activations must be finite; got NaN or infinite entries; drop the draws that have them")
+    if isinstance(max_iter, bool) or not isinstance(max_iter, int | np.integer) or max_iter < 1:
+        raise ValueError(f"max_iter must be a whole number of at least 1; got {max_iter!r}; pass e.g. max_iter=100")
+    labels = _checked_groups(prior, groups, activations.shape[-1])
+    if unit_norm is None:
+        unit_norm = activations.ndim == 4 and activations.shape[0] > 1
+    lead = activations.shape[:-2]
+    F = activations.reshape(-1, *activations.shape[-2:])
+    found = fixed_point(F, lead, labels, bool(unit_norm), int(max_iter))
+    return (_relabel_tree(draws, found), found) if is_tree else found
+
+
+def _checked_groups(prior: Prior | None, groups: ArrayLike | None, K: int) -> NDArray[Any]:
+    if groups is None:
+        groups = np.zeros(K, dtype=np.intp) if prior is None else prior.factor_groups()
+    labels = np.asarray(groups)
+    if labels.shape != (K,):
+        raise ValueError(
+            f"groups must have one label per factor; got shape {labels.shape} and {K} factors; pass the prior of these "
+            "draws, or one label each"
+        )
+    return labels
+
+
+def _activations_of(draws: xarray.DataTree) -> NDArray[np.floating]:
+    if "posterior" not in draws.children or "activations" not in draws["posterior"].data_vars:
+        raise ValueError(
+            f"draws must have a group 'posterior' with a variable 'activations'; got groups {list(draws.children)}; "
+            "pass the draws of an MCMCPosterior"
+        )
+    activations = draws["posterior"]["activations"]
+    return np.asarray(activations.transpose("chain", "draw", "observation", "factor").values)
+
+
+def _relabel_tree(draws: xarray.DataTree, labelling: Labelling) -> xarray.DataTree:
+    """A copy in which every variable with a factor axis of the group "posterior" is relabelled."""
+    import xarray as xr
+
+    groups = {path: node.to_dataset(inherit=False) for path, node in draws.subtree_with_keys}
+    posterior = groups["posterior"]
+    for name, variable in posterior.data_vars.items():
+        if "factor" in variable.dims:
+            ordered = variable.transpose("chain", "draw", ...)
+            values = labelling.apply(ordered.values, signed=name in SIGNED, axis=ordered.dims.index("factor"))
+            posterior = posterior.assign({name: ordered.copy(data=values)})
+    groups["posterior"] = posterior
+    return xr.DataTree.from_dict(groups, name=draws.name)
