@@ -113,20 +113,36 @@ def test_vi_is_finite_and_its_elbo_never_falls(case, noise):
 def test_fit_and_sample_are_finite(case, noise):
     X = CASES[case]()
     prior = sf.Prior(n_factors=3, inclusion=0.3, noise=noise)
-    vi = sf.fit_vi(X, prior, n_trials=3, max_iter=60)
-    found, problems = [vi], []
-    # Where the factors explain the data to within rounding, it depends on the chain's start how soon that shows.
-    hopeless = (case, noise) == ("rank two, huge", "feature")
-    for seed in range(6 if hopeless else 1):
+    found, problems = [], []
+    for run in (
+        lambda: sf.fit_vi(X, prior, n_trials=3, max_iter=60),
+        lambda: sf.sample(X, prior, n_chains=1, n_warmup=10, n_draws=10),
+    ):
         try:
-            found.append(sf.sample(X, prior, n_chains=1, n_warmup=10, n_draws=10, seed=seed))
+            found.append(run())
         except ValueError as error:
             problems.append(str(error))
-    assert bool(problems) == hopeless
-    assert all("rescale X to unit variance" in problem for problem in problems)
+    # Two factors and nothing else, at a scale where squares are known to about one: residuals are all rounding. With
+    # noise by feature that shows at once; with another it depends on the rounding.
+    assert len(problems) in (range(3) if case == "rank two, huge" else [0])
+    assert len(problems) == 2 or (case, noise) != ("rank two, huge", "feature")
+    assert all("explain these data to within rounding; rescale X to unit variance" in text for text in problems)
     for p in found:
         for values in (p.loadings_mean, p.activations_mean, p.noise_precision_mean, p.inclusion_prob, p.reconstruct()):
             assert np.all(np.isfinite(values))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_fit_with_modules_is_finite(case):
+    prior = sf.Prior(n_factors=3, inclusion=sf.Beta(1, 1), n_modules=3)
+    if case == "rank two, huge":
+        with pytest.raises(ValueError, match="rescale X to unit variance"):
+            sf.fit_vi(CASES[case](), prior, n_trials=3, max_iter=100)
+        return
+    p = sf.fit_vi(CASES[case](), prior, n_trials=3, max_iter=100)
+    for values in (p.loadings_mean, p.activations_mean, p.inclusion_prob, p.module_prob, p.module_rate_mean):
+        assert np.all(np.isfinite(values))
+    assert np.all(np.diff(p.elbo_trace["elbo"]) >= 0)
 
 
 def test_draws_that_are_not_finite_end_the_run_with_a_remedy(monkeypatch):

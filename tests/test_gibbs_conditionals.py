@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.integrate import quad
 from tests.helpers.problems import MILD, prior_for, random_gibbs_state, small_data
 
 from sparsefactor.kernels.contract import RowNoise
@@ -228,29 +229,71 @@ def with_modules(missing: float = 0.35) -> tuple[Gibbs, GibbsState]:
     return gibbs, gibbs.sweep(gibbs.start(np.ones((G, K)), np.ones((K, N))), (5, 6), 0)[0]
 
 
-def module_density(gibbs: Gibbs, state: GibbsState) -> float:
+def module_density(gibbs: Gibbs, state: GibbsState, own: np.ndarray | None = None) -> float:
+    """log p of a state whose factors have rates of their own in every module, or as `own` says."""
+    own = np.ones(K, dtype=bool) if own is None else own
     return log_joint(
         gibbs.data, gibbs.prior, L=state.rows.L, F=state.F, Z=state.rows.Z, tau=state.rows.tau, alpha=state.alpha,
-        pi=state.pi, member=state.member, w=state.w,
+        pi=np.column_stack([state.pi, state.pi[:, 0]]), own=own, member=state.member, w=state.w,
     )  # fmt: skip
+
+
+class Certain(Recorder):
+    """Draws rates of their own, or common ones."""
+
+    def __init__(self, own: bool) -> None:
+        self.own, self.betas = own, []
+
+    def random(self, n):
+        return np.full(n, -1.0 if self.own else 2.0)
+
+    def beta(self, a, b):
+        self.betas.append((np.array(a), np.array(b)))
+        return super().beta(a, b)
 
 
 def test_module_rates_are_the_betas_of_the_log_joint():
     gibbs, state = with_modules()
-    recorder = Recorder()
-    gibbs.modules.sample_rates(state.rows.Z, state.member, recorder)
-    a, b = recorder.beta_parameters
-    for index in np.ndindex(K, 3):
-        gap = [
-            module_density(gibbs, state._replace(pi=replaced(state.pi, index, x)))
-            - stats.beta.logpdf(x, a[index], b[index])
-            for x in (0.2, 0.5, 0.9)
-        ]
-        assert np.ptp(gap) < 1e-8
-    np.testing.assert_allclose(recorder.gamma_shape, 1 / 3 + np.bincount(state.member, minlength=3))
+    for own in (True, False):
+        recorder = Certain(own)
+        pi, _ = gibbs.modules.sample_rates(state.rows.Z, state.member, recorder)
+        a, b = recorder.betas[0 if own else 1]
+        for k, m in np.ndindex(K, 3 if own else 1):
+            gap = []
+            for x in (0.2, 0.5, 0.9):
+                at = replaced(state.pi, (k, m) if own else k, x)
+                density = module_density(gibbs, state._replace(pi=at), np.full(K, own))
+                gap.append(density - stats.beta.logpdf(x, a[k, m], b[k, m]))
+            assert np.ptp(gap) < 1e-8
+            assert pi[k, m] == pytest.approx(a[k, m] / (a[k, m] + b[k, m]))
+        assert np.all((np.ptp(pi, axis=1) > 0) == own)
+        np.testing.assert_allclose(recorder.gamma_shape, 1 / 3 + np.bincount(state.member, minlength=3))
     shares = [np.array([0.2, 0.3, 0.5]), np.array([0.7, 0.2, 0.1])]
     gap = [module_density(gibbs, state._replace(w=w)) - stats.dirichlet.logpdf(w, recorder.gamma_shape) for w in shares]
     assert np.ptp(gap) < 1e-8
+
+
+def test_evidence_of_rates_is_their_integral():
+    """By quadrature, where the Gibbs sampler has the beta function."""
+    gibbs, state = with_modules()
+    size, active = gibbs.modules.counts(state.rows.Z, state.member)
+    own, common = gibbs.modules.evidence(size, active)
+
+    def integral(ones, zeros):
+        return quad(lambda x: x**ones * (1 - x) ** zeros * stats.beta.pdf(x, 1.3, 2.1), 0, 1)[0]
+
+    for k in range(K):
+        each = [integral(active[k, m], size[m] - active[k, m]) for m in range(3)]
+        assert own[k] == pytest.approx(np.log(np.prod(each)), rel=1e-6)
+        assert common[k] == pytest.approx(np.log(integral(active[k].sum(), G - active[k].sum())), rel=1e-6)
+    flips = np.array(
+        [
+            np.ptp(gibbs.modules.sample_rates(state.rows.Z, state.member, np.random.default_rng(t))[0], axis=1) > 0
+            for t in range(3000)
+        ]
+    )
+    p = np.exp(own) / (np.exp(own) + np.exp(common))
+    assert np.all(np.abs(flips.mean(axis=0) - p) < 5 * np.sqrt(p * (1 - p) / 3000))
 
 
 def test_members_are_drawn_as_the_log_joint_has_them():
@@ -265,8 +308,16 @@ def test_members_are_drawn_as_the_log_joint_has_them():
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.35])
-def test_log_joint_from_sums_with_modules(missing):
+def test_log_joint_with_modules_has_rates_and_weights_integrated_out(missing):
+    """log p(all) - log p(rates, weights | all else), which holds at any rates and weights."""
     gibbs, state = with_modules(missing)
     state, info = gibbs.sweep(state, (5, 6), 1)
-    assert info.log_joint == pytest.approx(module_density(gibbs, state), rel=1e-10)
     np.testing.assert_allclose(gibbs.rate(state), state.pi.T[state.member].mean(axis=0))
+    size, active = gibbs.modules.counts(state.rows.Z, state.member)
+    own, common = gibbs.modules.evidence(size, active)
+    pi, w = np.random.default_rng(0).uniform(0.1, 0.9, (K, 3)), np.array([0.5, 0.2, 0.3])
+    conditional = np.sum(own - np.logaddexp(own, common))
+    conditional += np.sum(stats.beta.logpdf(pi, 1.3 + active, 2.1 + size - active))
+    conditional += stats.dirichlet.logpdf(w, 1 / 3 + size)
+    density = module_density(gibbs, state._replace(pi=pi, w=w)) - conditional
+    assert info.log_joint == pytest.approx(density, rel=1e-10)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.helpers.elbo import q_of
@@ -9,6 +11,8 @@ from tests.helpers.modules import direct_module_elbo, monte_carlo_module_elbo, s
 from tests.helpers.problems import MILD, small_data
 
 import sparsefactor as sf
+from sparsefactor import plot
+from sparsefactor.engine.local import CpuKernels
 from sparsefactor.kernels.reference import ReferenceKernels
 from sparsefactor.vi.modules import ModuleCAVI
 from sparsefactor.vi.state import CAVI, VIState
@@ -21,10 +25,11 @@ SETTINGS = [
 ]
 
 
-def cavis(noise="feature", joint=False, missing=0.0, M=3, **size) -> tuple[ModuleCAVI, CAVI]:
+def cavis(noise="feature", joint=False, missing=0.0, M=3, kernels=ReferenceKernels, **size) -> tuple[ModuleCAVI, CAVI]:
     data = small_data(missing=missing, **size)
+    data = replace(data, Y=4.0 * data.Y)  # loadings that matter
     prior = sf.Prior(n_factors=2, inclusion=sf.Beta(1.5, 2.5), n_modules=M, noise=noise, **MILD)
-    plain = CAVI(data, prior, ReferenceKernels(data, prior), joint=joint)
+    plain = CAVI(data, prior, kernels(data, prior), joint=joint)
     return ModuleCAVI(plain), plain
 
 
@@ -62,7 +67,7 @@ def neighbours(state: VIState, field: str, index: tuple[int, ...], step: float) 
         old = value[index]
         if field in ("mu", "f_mean"):
             value[index] = old + sign
-        elif field == "within":
+        elif field in ("within", "own"):
             value[index] = old + sign * min(old, 1 - old)
         else:
             value[index] = old * np.exp(sign)
@@ -81,17 +86,45 @@ def assert_maximal(cavi: ModuleCAVI, state: VIState, fields: tuple[str, ...], st
                 assert elbo_of(cavi, other) < best, (field, index)
 
 
-@pytest.mark.parametrize("missing", [0.0, 0.3])
-def test_each_update_from_a_random_state_is_a_maximiser(missing):
-    cavi, plain = cavis(missing=missing, G=3, N=3)
+@pytest.mark.parametrize(("noise", "joint", "missing"), SETTINGS)
+def test_each_update_from_a_random_state_is_a_maximiser(noise, joint, missing):
+    cavi, plain = cavis(noise, joint, missing, G=4, N=5)
     state = started(cavi, plain)
-    # The row pass ends with the memberships, and before them with q(z) of the last factor given each module.
+    l = state.rows.mu[:, :, None] * state.rows.within
+    cross = np.einsum("im,im,im->i", state.rows.member, l[:, 0], l[:, 1])
+    means = np.einsum("im,ikm->ki", state.rows.member, l)
+    assert np.abs(cross - means[0] * means[1]).max() > 3e-5  # the modules are in doubt, and it matters
+    # The row pass ends with the memberships.
     assert_maximal(cavi, state, ("member",), 1e-3)
-    assert_maximal(cavi, state, ("within",), 1e-3, only=lambda index: index[1] == cavi.prior.K - 1)
-    columns = cavi.column_step(state.columns, state.sums)
-    assert_maximal(
-        cavi, state._replace(columns=columns), ("pi_a", "pi_b", "w_shape", "alpha_shape", "alpha_rate"), 1e-3
-    )
+    # The column step, one block at a time, each from the state before it.
+    f_mean, f_var = cavi.kernels.vi_activations(state.columns, state.sums, cavi.weight(state.columns))
+    columns = state.columns._replace(f_mean=f_mean, f_var=f_var)
+    last = cavi.prior.K - 1 if not joint else None
+    stepped = state._replace(columns=columns)
+    assert_maximal(cavi, stepped, ("f_mean",), 1e-5, only=lambda index: last is None or index[0] == last)
+    stepped = state._replace(columns=cavi.column_step(state.columns, state.sums))
+    fields = ("alpha_shape", "alpha_rate", "own", "pi_a", "pi_b", "w_shape")
+    assert_maximal(cavi, stepped, fields, 1e-3)
+    if noise == "sample":
+        assert_maximal(cavi, stepped, ("tau_shape", "tau_rate"), 1e-3)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_each_update_within_a_row_is_a_maximiser(missing):
+    """A row pass begins with tau, mu and s2 of the first factor, and its z given each module: checked where made."""
+    cavi, plain = cavis(missing=missing, G=4, N=5)
+    before = started(cavi, plain)
+    after = cavi.finish(before.rows, before.columns, np.ones(2)).rows
+
+    def first(name):
+        mixed = getattr(before.rows, name).copy()
+        mixed[:, 0] = getattr(after, name)[:, 0]
+        return mixed
+
+    state = before._replace(rows=before.rows._replace(tau=after.tau, mu=first("mu"), s2=first("s2")))
+    assert_maximal(cavi, state, ("mu", "s2"), 1e-5, only=lambda index: index[1] == 0)
+    state = state._replace(rows=state.rows._replace(within=first("within")))
+    assert_maximal(cavi, state, ("within",), 1e-5, only=lambda index: index[1] == 0)
 
 
 @pytest.mark.parametrize(("noise", "joint", "missing"), SETTINGS)
@@ -108,11 +141,12 @@ def test_elbo_never_falls(noise, joint, missing):
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_the_climb_ends_at_a_maximum(missing):
-    cavi, plain = cavis(missing=missing, G=4, N=3)
+    cavi, plain = cavis(missing=missing, kernels=CpuKernels, G=5, N=4)
+    assert cavi.data.is_complete == (missing == 0.0)
     state = started(cavi, plain)
     for _ in range(3000):
         state = cavi.sweep(state, rescale=True)
-    fields = ("mu", "s2", "within", "member", "f_mean", "alpha_rate", "pi_a", "pi_b", "w_shape")
+    fields = ("mu", "s2", "within", "member", "f_mean", "alpha_rate", "own", "pi_a", "pi_b", "w_shape")
     assert_maximal(cavi, state, fields, 0.03)
 
 
@@ -144,22 +178,38 @@ def test_what_the_result_tells_of_modules(fitted):
     assert p.module_rate_mean.shape == (8, 6)
     assert np.all(np.diff(p.module_weight_mean) <= 0)
     assert p.module_weight_mean.sum() == pytest.approx(1.0)
-    # Most features with the last two factors only are alike, and their module has these two and little else.
+    np.testing.assert_allclose(p.module_prob.mean(axis=0), p.module_weight_mean, atol=0.01)
+    # Most features that have only the last two factors are alike, and so are those of the last and the third: the
+    # modules of these have the factors that they share, and the last factor is in all features of every module.
     order = sf.match(p, sim).permutation
-    alike = ~sim.inclusion[:, :4].any(axis=1) & sim.inclusion[:, 4]
-    label = p.module_prob[alike].argmax(axis=1)
-    own = np.bincount(label).argmax()
-    assert np.mean(label == own) > 0.8
-    assert np.all(p.module_rate_mean[own, order[4:]] > 0.9)
-    assert np.all(p.module_rate_mean[own, order[:4]] < 0.2)
+    Z = sim.inclusion
+    for alike, has, lacks in (
+        (~Z[:, :4].any(axis=1) & Z[:, 4], 4, (0, 2)),
+        (~Z[:, [0, 1, 3, 4]].any(axis=1) & Z[:, 2], 2, (3, 4)),
+    ):
+        label = p.module_prob[alike].argmax(axis=1)
+        own = np.bincount(label).argmax()
+        assert np.mean(label == own) > 0.8
+        assert p.module_rate_mean[own, order[has]] > 0.8
+        assert np.all(p.module_rate_mean[own, order[list(lacks)]] < 0.2)
+    assert np.all(p.module_rate_mean[:4, order[5]] > 0.9)
     # The rates over all features are those of the truth.
-    np.testing.assert_allclose(p.inclusion_rate_mean[order], sim.inclusion.mean(axis=0), atol=0.05)
+    np.testing.assert_allclose(p.inclusion_rate_mean[order], Z.mean(axis=0), atol=0.05)
     assert plain.module_prob is None
     assert plain.module_rate_mean is None
     elbo = p.elbo_trace["elbo"].to_numpy()
     assert np.all(np.diff(elbo) >= 0)
     assert elbo[-1] == p.elbo
-    assert p.trials["iterations"][p.trials["won"]].item() > 80
+    won = p.trials[p.trials["won"]]
+    assert won["elbo"].item() == p.elbo
+    assert won["iterations"].item() == p.elbo_trace["iteration"].iloc[-1]
+
+
+def test_spare_factors_do_not_hide_the_modules(fitted):
+    sim, _, p = fitted
+    spare = sf.fit_vi(sim.X, sf.Prior(n_factors=15, inclusion=sf.Beta(1, 1), n_modules=8), n_trials=4)
+    assert np.sum(spare.module_weight_mean > 0.01) == np.sum(p.module_weight_mean > 0.01) == 4
+    assert sf.score(spare, sim)["z_accuracy"] == pytest.approx(sf.score(p, sim)["z_accuracy"], abs=5e-4)
 
 
 def test_saved_and_shown(fitted, tmp_path):
@@ -186,7 +236,7 @@ def test_where_the_data_have_one_module_one_is_left():
 
 def test_modules_drawn_from_the_prior_are_found_again():
     prior = sf.Prior(n_factors=4, inclusion=sf.Beta(0.2, 0.3), n_modules=3, loading_shape=50, loading_rate=50)
-    sim = sf.simulate(n_features=400, n_samples=80, prior=prior, snr=10, seed=9)
+    sim = sf.simulate(n_features=400, n_samples=80, prior=prior, snr=10, seed=0)
     assert sim.module_rate.shape == (3, 4)
     assert sim.inclusion.shape == (400, 4)
     present = np.unique(sim.module)
@@ -198,7 +248,7 @@ def test_modules_drawn_from_the_prior_are_found_again():
         error = 5 * np.sqrt(expected * (1 - expected) / rows.sum()) + 0.02
         assert np.all(np.abs(sim.inclusion[rows].mean(axis=0) - expected) < error)
     p = sf.fit_vi(sim.X, sf.Prior(n_factors=4, inclusion=sf.Beta(1, 1), n_modules=3))
-    second, first = np.argsort(np.bincount(sim.module))[-2:]  # 39 and 355 features
+    second, first = np.argsort(np.bincount(sim.module))[-2:]  # 77 and 313 features
     label = p.module_prob.argmax(axis=1)
     assert np.mean(label[sim.module == first] == 0) > 0.95
     assert np.mean(label[sim.module == second] == 1) > 0.8
@@ -234,7 +284,40 @@ def test_same_seed_same_fit_on_any_threads():
     np.testing.assert_array_equal(one.module_prob, two.module_prob)
 
 
-def test_an_interrupted_fit_still_has_modules(monkeypatch):
+def interrupt_at(monkeypatch, call: int) -> list[float]:
+    """Let this pass under modules be interrupted; returns the ELBOs seen before."""
+    finish, seen = ModuleCAVI.finish, []
+
+    def interrupting(self, *args):
+        if len(seen) == call:
+            raise KeyboardInterrupt
+        state = finish(self, *args)
+        seen.append(state.elbo)
+        return state
+
+    monkeypatch.setattr(ModuleCAVI, "finish", interrupting)
+    return seen
+
+
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize("call", [1, 30, 75, 140])
+def test_an_interrupted_fit_keeps_what_it_has(monkeypatch, call, average):
+    X = sf.simulate_paper(snr=5, seed=0).X[:, ::2]
+    seen = interrupt_at(monkeypatch, call)
+    with pytest.warns(sf.ConvergenceWarning):
+        p = sf.fit_vi(X, MODULES, n_trials=3, average=average, tol=1e-12, rtol=0.0)
+    assert len(seen) == call
+    assert p.status.name == "INTERRUPTED"
+    # A proposal of the momentum may have been the highest, on its way to be thrown away: none is higher than kept.
+    assert p.elbo == max(seen)
+    won = p.trials[p.trials["won"]]
+    assert won["elbo"].item() == p.elbo
+    assert won["status"].item() == "interrupted"
+    assert p.elbo_trace["elbo"].iloc[-1] == p.elbo
+    plot.elbo(p)
+
+
+def test_interrupted_before_modules(monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
@@ -244,12 +327,28 @@ def test_an_interrupted_fit_still_has_modules(monkeypatch):
     assert p.status.name == "INTERRUPTED"
     assert p.module_weight_mean[0] > 0.9
     assert p.trials["won"].sum() == 1
+    assert p.elbo_trace["elbo"].iloc[-1] == p.elbo
+
+
+@pytest.mark.parametrize("max_iter", [1, 30, 90, 120])
+def test_the_limit_on_iterations_holds(max_iter):
+    with pytest.warns(sf.ConvergenceWarning):
+        p = sf.fit_vi(sf.simulate_paper(snr=1, seed=0).X, MODULES, n_trials=2, max_iter=max_iter, tol=0.0, rtol=0.0)
+    # A step may end one pass late, and so may the first one with modules.
+    assert p.trials["iterations"][p.trials["won"]].item() <= max_iter + 2
+    assert not p.converged
 
 
 @pytest.mark.parametrize("bad", [0, -1, 1.5, True, "many"])
 def test_the_number_of_modules_is_checked(bad):
     with pytest.raises(ValueError, match="n_modules must be a whole number"):
         sf.Prior(n_factors=2, inclusion=sf.Beta(1, 1), n_modules=bad)
+
+
+def test_the_number_of_modules_is_an_int():
+    prior = sf.Prior(n_factors=2, inclusion=sf.Beta(1, 1), n_modules=np.int64(4))
+    assert type(prior.n_modules) is int
+    assert prior.take([0]).n_modules == 4
 
 
 def test_modules_need_a_beta():

@@ -135,7 +135,7 @@ def test_streaming_finds_what_relabel_finds(easy, monkeypatch, n_chains, held):
     own = mc.unlabelled_draws()
     wanted = sf.relabel(own["posterior"]["activations"].values, prior=PRIOR)
     monkeypatch.setattr("sparsefactor.mcmc.finish.HELD_BYTES", 1e9 if held else 0)
-    monkeypatch.setattr(sys.modules["sparsefactor.relabel"], "CHUNK_ENTRIES", 7 * 25 * 2)
+    monkeypatch.setattr(sys.modules["sparsefactor.relabel.labelling"], "CHUNK_ENTRIES", 7 * 25 * 2)
     found = label(own, PRIOR)
     np.testing.assert_array_equal(found.permutations, wanted.permutations)
     np.testing.assert_array_equal(found.signs, wanted.signs)

@@ -35,8 +35,8 @@ class Prior:
     inclusion: prior probability that a loading is non-zero: a scalar, one per factor (K,), one per feature and
         factor (G, K) to carry annotation, or `Beta(a, b)` to learn it per factor. The rows of a data frame must be
         named as the features of X, in their order.
-    n_modules: features fall into up to so many modules, unknown beforehand, each with an inclusion probability of its
-        own for every factor (1.8); needs a Beta. One module: all features are alike.
+    n_modules: features fall into up to so many modules, unknown beforehand, each with inclusion probabilities of its
+        own (1.8); needs a Beta. One module: all features are alike.
     noise: "feature" (one noise precision per feature, the paper's), "shared" (one in all) or "sample".
     noise_shape, noise_rate, loading_shape, loading_rate: of the gamma priors on noise and slab precisions.
     """
@@ -56,6 +56,7 @@ class Prior:
         if self.noise not in get_args(Noise):
             raise ValueError(f"noise must be one of {get_args(Noise)}; got {self.noise!r}; choose one of them")
         _check_modules(self.n_modules, self.inclusion)
+        object.__setattr__(self, "n_modules", int(self.n_modules))
         object.__setattr__(self, "_row_names", _row_names(self.inclusion))
         if not isinstance(self.inclusion, Beta):
             object.__setattr__(self, "inclusion", _checked_inclusion(self.inclusion))
@@ -200,8 +201,9 @@ def draw_modules(prior: Prior, n_features: int, rng: np.random.Generator) -> dic
     assert isinstance(prior.inclusion, Beta)
     M, beta = prior.n_modules, prior.inclusion
     weight = rng.dirichlet(np.full(M, 1.0 / M))
-    module, rate = rng.choice(M, size=n_features, p=weight), rng.beta(beta.a, beta.b, size=(M, prior.K))
-    return {"module": module, "module_rate": rate, "module_weight": weight}
+    own = rng.random(prior.K) < 0.5
+    rate = np.where(own, rng.beta(beta.a, beta.b, size=(M, prior.K)), rng.beta(beta.a, beta.b, size=prior.K))
+    return {"module": rng.choice(M, size=n_features, p=weight), "module_rate": rate, "module_weight": weight}
 
 
 def column_noise_posterior(data: Data, prior: Prior, rss: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
@@ -242,12 +244,14 @@ def log_joint(
     alpha: NDArray[np.float64],
     pi: NDArray[np.float64] | None = None,
     member: NDArray[np.intp] | None = None,
+    own: NDArray[np.bool_] | None = None,
     w: NDArray[np.float64] | None = None,
 ) -> float:
     """log p(Y, L, Z, F, tau, alpha[, pi[, member, w]]), every constant included (docs/math.md, equations 1.7, 1.8).
 
     L, Z: (G, K); F: (K, N); tau: (G,), () or (N,) as the noise structure has it; alpha, pi: (K,).
-    With modules, pi: (K, M); member: (G,); w: (M,).
+    With modules, pi: (K, M + 1), of which each factor uses the first M where `own` (K,) says so and the last one
+    otherwise; member: (G,); w: (M,).
     """
     Z, tau = np.asarray(Z, dtype=bool), np.atleast_1d(tau)
     weights = tau[:, None] if prior.noise == "feature" else tau[None, :]
@@ -256,17 +260,19 @@ def log_joint(
     total = float(density[observed].sum())
     slab = 0.5 * (np.log(alpha) - LOG_2PI) - 0.5 * alpha * L**2
     total += float(slab[Z].sum())
-    probability = prior.inclusion_matrix() if pi is None else pi.T if member is not None else pi[None, :]
-    if member is not None:
-        assert w is not None
-        probability = probability[member]
-        total += float(np.sum(np.log(w[member])) + np.sum((1 / len(w) - 1) * np.log(w)) - len(w) * gammaln(1 / len(w)))
+    used, M = pi, prior.n_modules
+    probability = prior.inclusion_matrix() if pi is None else pi[None, :]
+    if pi is not None and member is not None and own is not None and w is not None:
+        probability = np.where(own[:, None], pi[:, :M], pi[:, M:]).T[member]
+        used = np.concatenate([pi[own, :M].ravel(), pi[~own, M]])
+        total += float(np.sum(np.log(w[member])) + np.sum((1 / M - 1) * np.log(w)) - M * gammaln(1 / M))
+        total -= prior.K * np.log(2.0)
     total += float(np.sum(xlogy(Z, probability) + xlog1py(~Z, -probability)))
     total += float(-0.5 * np.sum(F**2 + LOG_2PI))
     total += float(np.sum(log_gamma_density(tau, prior.noise_shape, prior.noise_rate)))
     total += float(np.sum(log_gamma_density(alpha, prior.loading_shape, prior.loading_rate)))
     if isinstance(prior.inclusion, Beta):
-        assert pi is not None
+        assert used is not None
         a, b = prior.inclusion.a, prior.inclusion.b
-        total += float(np.sum(xlogy(a - 1, pi) + xlog1py(b - 1, -pi) - betaln(a, b)))
+        total += float(np.sum(xlogy(a - 1, used) + xlog1py(b - 1, -used) - betaln(a, b)))
     return total

@@ -40,7 +40,8 @@ def draw_prior(prior: Prior, rng: np.random.Generator) -> GibbsState:
     member, w = np.zeros(0, np.intp), np.zeros(0)
     if prior.n_modules > 1:
         M = prior.n_modules
-        pi, w = rng.beta(prior.inclusion.a, prior.inclusion.b, (K, M)), rng.dirichlet(np.full(M, 1 / M))
+        a, b, own = prior.inclusion.a, prior.inclusion.b, rng.random((K, 1)) < 0.5
+        pi, w = np.where(own, rng.beta(a, b, (K, M)), rng.beta(a, b, (K, 1))), rng.dirichlet(np.full(M, 1 / M))
         member = rng.choice(M, size=G, p=w)
         probability = pi.T[member]
     alpha = rng.gamma(prior.loading_shape, 1 / prior.loading_rate, K)
@@ -100,6 +101,7 @@ def statistics(state: GibbsState) -> Array:
         values += [
             state.pi.mean(),
             (state.pi**2).mean(),
+            np.mean(np.ptp(state.pi, axis=1) == 0),
             np.mean(own * Z),
             np.mean(own),
             np.sum(state.w**2),

@@ -70,8 +70,9 @@ class VIColumns(NamedTuple):
     tau_rate: Array
     alpha_shape: Array  # (K,)
     alpha_rate: Array
-    pi_a: Array  # (K,), (K, M) with modules, or (0,) where inclusion is given
+    pi_a: Array  # (K,), or (0,) where inclusion is given; with modules (K, M + 1), the last one common to all modules
     pi_b: Array
+    own: Array = NONE  # (K,) probability that a factor has a rate of its own in every module
     w_shape: Array = NONE  # (M,) of the Dirichlet on the modules' weights
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaln, gammaln, xlog1py, xlogy
+from scipy.special import betaln, expit, gammaln
 
 from ..kernels.contract import Array
 from ..model import Beta
@@ -44,24 +44,38 @@ class Modules:
         chosen = np.sum(rng.random((len(Z), 1)) * total[:, -1:] >= total[:, :-1], axis=1)
         return np.asarray(chosen, dtype=np.intp)
 
+    def evidence(self, size: Array, active: Array) -> tuple[Array, Array]:
+        """(K,) log p(z_k | c) with rates of the modules' own, and with a common one, the rates integrated out."""
+        none = betaln(self.a, self.b)
+        own = betaln(self.a + active, self.b + size[None, :] - active) - none
+        total = active.sum(axis=1)
+        return own.sum(axis=1), betaln(self.a + total, self.b + size.sum() - total) - none
+
     def sample_rates(self, Z: NDArray[np.int8], member: Members, rng: np.random.Generator) -> tuple[Array, Array]:
-        """pi and w given the members (2.13b, 2.13c)."""
+        """Which factors have rates of their own, these rates, and w, given the members (2.13b to 2.13d)."""
         size, active = self.counts(Z, member)
-        pi = rng.beta(self.a + active, self.b + size - active)
+        own, common = self.evidence(size, active)
+        total = active.sum(axis=1, keepdims=True)
+        pi = np.where(
+            (rng.random(len(own)) < expit(own - common))[:, None],
+            rng.beta(self.a + active, self.b + size - active),
+            rng.beta(self.a + total, self.b + size.sum() - total),
+        )
         w = positive(rng.standard_gamma(1.0 / self.M + size))
         return clipped(pi), positive(w / w.sum())
 
     def mean_rates(self, Z: NDArray[np.int8], member: Members) -> tuple[Array, Array]:
-        """The expectations of pi and w given the members."""
+        """The expectations of the modules' own rates and of w given the members."""
         size, active = self.counts(Z, member)
         return (self.a + active) / (self.a + self.b + size), (1.0 / self.M + size) / (1.0 + len(member))
 
-    def log_density(self, Z: NDArray[np.int8], pi: Array, member: Members, w: Array) -> float:
-        """log p(Z, c, pi, w) (1.8)."""
+    def log_density(self, Z: NDArray[np.int8], member: Members) -> float:
+        """log p(Z, c) with rates and weights integrated out: an empty module's would tell nothing but noise (2.14)."""
         size, active = self.counts(Z, member)
-        total = np.sum(xlogy(active, pi) + xlog1py(size - active, -pi))
-        total += np.sum(xlogy(self.a - 1, pi) + xlog1py(self.b - 1, -pi) - betaln(self.a, self.b))
-        return float(total + np.sum((size + 1.0 / self.M - 1.0) * np.log(w)) - self.M * gammaln(1.0 / self.M))
+        own, common = self.evidence(size, active)
+        total = np.sum(np.logaddexp(own, common)) - len(own) * np.log(2.0)
+        total += np.sum(gammaln(1.0 / self.M + size) - gammaln(1.0 / self.M)) - gammaln(1.0 + len(member))
+        return float(total)
 
 
 def clipped(pi: Array) -> Array:

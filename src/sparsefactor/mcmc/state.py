@@ -227,7 +227,7 @@ class Gibbs:
         total += np.sum(0.5 * sums.active * (np.log(alpha) - LOG_2PI) - 0.5 * alpha * l2)
         total += np.sum(log_gamma_density(alpha, prior.loading_shape, prior.loading_rate))
         if self.modules is not None:
-            total += self.modules.log_density(state.rows.Z, pi, state.member, state.w)
+            total += self.modules.log_density(state.rows.Z, state.member)
         elif isinstance(prior.inclusion, Beta):
             a, b = prior.inclusion.a, prior.inclusion.b
             total += np.sum(xlogy(sums.active, pi) + xlog1py(data.n_features - sums.active, -pi))

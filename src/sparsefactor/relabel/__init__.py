@@ -5,11 +5,11 @@ activations change sign together. `relabel` gives every draw the labels under wh
 one mode; `match` does the same for one posterior against a truth or another posterior.
 """
 
-from .fixed_point import VARIANCE_FLOOR as VARIANCE_FLOOR
-from .fixed_point import Labelling as Labelling
-from .fixed_point import Relabelling as Relabelling
-from .fixed_point import assignment as assignment
-from .fixed_point import fixed_point as fixed_point
+from .labelling import VARIANCE_FLOOR as VARIANCE_FLOOR
+from .labelling import Labelling as Labelling
+from .labelling import Relabelling as Relabelling
+from .labelling import assignment as assignment
+from .labelling import fixed_point as fixed_point
 from .matching import Matching as Matching
 from .matching import match as match
 from .public import relabel as relabel

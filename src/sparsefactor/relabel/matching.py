@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .fixed_point import Array, Signs, assignment, unit
+from .labelling import Array, Signs, assignment, unit
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..model import Prior
 from ..posterior import SIGNED, MCMCPosterior
-from .fixed_point import MAX_ITER, Labelling, fixed_point
+from .labelling import MAX_ITER, Labelling, fixed_point
 
 if TYPE_CHECKING:
     import xarray

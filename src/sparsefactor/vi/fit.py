@@ -145,25 +145,23 @@ def _fit(data: Data, prior: Prior, options: Options) -> VIPosterior:
     trials: list[Trial] = []
     winner: Trial | None = None
     averaged = trials
+    tried: list[Trial] = []  # under modules, of the trial that is being refined
     try:
         run_trials(cavi, options, trials)
-        if options.average:
-            trials[:] = [refined(trial, options) for trial in trials]
-            winner = best_of(trials)
-        else:
-            winner = refined(best_of(trials), options)
-            trials[winner.number] = winner
+        for trial in list(trials) if options.average else [best_of(trials)]:
+            trials[trial.number] = refined(trial, options, tried)
+            tried.clear()
+        winner = best_of(trials if options.average else [trials[trial.number]])
     except KeyboardInterrupt:
         if not any(np.isfinite(trial.elbo) for trial in trials):
             raise
         for trial in trials:
             trial.settle()
-        winner = best_of(trials)
+        winner = best_under_modules(trials, tried) if prior.n_modules > 1 else best_of(trials)
+        trials[winner.number] = winner
         averaged = [trial for trial in trials if trial.status is Status.CONVERGED] or [winner]
         for trial in trials:
             trial.status = trial.status or Status.INTERRUPTED
-        if prior.n_modules > 1 and not isinstance(winner.cavi, ModuleCAVI):
-            winner = in_modules(winner, ModuleCAVI(winner.cavi), unsorted(data.n_features, prior.n_modules))
         winner.status = Status.INTERRUPTED
     status = winner.status or Status.MAX_ITER
     if status is not Status.CONVERGED:
@@ -198,10 +196,14 @@ def run_trials(cavi: CAVI, options: Options, trials: list[Trial]) -> None:
 def best_of(trials: list[Trial]) -> Trial:
     """The trial with the highest ELBO."""
     best = max(trials, key=lambda trial: trial.elbo)
-    if not np.isfinite(best.elbo):
+    beyond = best.cavi.within_rounding(best.state)
+    if beyond or not np.isfinite(best.elbo):
+        why = (
+            "the factors explain these data to within rounding" if beyond else "sums of squares of these data overflow"
+        )
         raise ValueError(
-            "the ELBO must be finite; it is not in any trial, since sums of squares of these data leave the range of "
-            "double precision; rescale X to unit variance, or raise noise_rate"
+            f"the ELBO must be one that double precision can compute; it is not, since {why}; rescale X to unit "
+            "variance, or raise noise_rate"
         )
     return best
 
@@ -224,7 +226,16 @@ def race(trials: list[Trial], coarse: Tolerance, options: Options, rng: np.rando
     leader.polish(options.max_iter, options.tolerance, rng, kicks=LEADER_KICKS)
 
 
-def refined(winner: Trial, options: Options) -> Trial:
+def best_under_modules(trials: list[Trial], tried: list[Trial]) -> Trial:
+    """After an interruption: the best of what has modules already, or else the best trial, all features in one."""
+    done = [trial for trial in [*trials, *tried] if isinstance(trial.cavi, ModuleCAVI)]
+    if any(np.isfinite(trial.elbo) for trial in done):
+        return best_of(done)
+    best = best_of(trials)
+    return in_modules(best, ModuleCAVI(best.cavi), unsorted(best.cavi.data.n_features, best.cavi.prior.n_modules))
+
+
+def refined(winner: Trial, options: Options, tried: list[Trial]) -> Trial:
     """What is asked for beyond the independent fit: joint activations from its optimum, fewer factors, modules."""
     if options.activations == "joint":
         winner = jointly(winner)
@@ -232,9 +243,9 @@ def refined(winner: Trial, options: Options) -> Trial:
     if options.prune:
         winner = pruned(winner, options.tolerance, options.backend, options.n_threads)
         winner.advance(options.max_iter, options.tolerance)
-    if winner.cavi.prior.n_modules > 1:
+    if winner.cavi.prior.n_modules > 1 and np.isfinite(winner.elbo):
         rng = np.random.default_rng([options.seed, winner.number, 5])
-        winner = moduled(winner, options.tolerance, options.max_iter, rng)
+        winner = moduled(winner, options.tolerance, options.max_iter, rng, tried)
     return winner
 
 

@@ -1,8 +1,8 @@
 """Features in modules: the fit under a prior with more than one of them (docs/math.md, 1.8 and 3.17).
 
 The search for factors goes on as if there were one module. What it found is where the modules set out from: features
-are sorted by the inclusions they have, in several ways, and the best of these goes on. Where that does not pay, all
-features are left in one module.
+are sorted by the inclusions they have, in several ways, and the best of these goes on. One way is to leave all
+features in one module.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import warnings
 
 import numpy as np
 from scipy.cluster.vq import kmeans2
-from scipy.special import digamma, gammaln
+from scipy.special import betaln, digamma, expit, gammaln, xlogy
 
 from ..kernels.contract import NONE, Array, Message, Sums, VIColumns, VIRows
 from ..model import Beta
-from .state import CAVI, VIState
+from .state import CAVI, VIState, beta_kl
 from .trial import Tolerance, Trial
 
 ROUNDS = 10  # of k-means, which sorts the features
@@ -29,26 +29,102 @@ class ModuleCAVI(CAVI):
 
     def __init__(self, plain: CAVI) -> None:
         super().__init__(plain.data, plain.prior, plain.kernels, joint=plain.joint)
+        assert isinstance(plain.prior.inclusion, Beta)
         self.shortcut = None
-        self.M = plain.prior.n_modules
+        self.M, self.beta = plain.prior.n_modules, plain.prior.inclusion
 
     def sorted_by(self, state: VIState, member: Array) -> VIState:
         """The state that follows when features belong to modules as `member` (G, M) says."""
         rows = state.rows
         within = np.repeat(rows.eta[:, :, None], self.M, axis=2)
-        sums = state.sums._replace(members=member.sum(axis=0), active_in=rows.eta.T @ member)
+        sums = state.sums._replace(
+            active=rows.eta.sum(axis=0), members=member.sum(axis=0), active_in=rows.eta.T @ member
+        )
         pi_a, pi_b = self.update_pi(sums)
-        columns = state.columns._replace(pi_a=pi_a, pi_b=pi_b, w_shape=self.update_weights(sums))
+        columns = self.with_modules(state.columns._replace(pi_a=pi_a, pi_b=pi_b), sums)
         return self.finish(rows._replace(member=member, within=within), columns, np.ones(self.prior.K))
+
+    # ---- a sweep ------------------------------------------------------------------------------------------------
+
+    def column_step(self, columns: VIColumns, sums: Sums) -> VIColumns:
+        return self.with_modules(super().column_step(columns, sums), sums)
+
+    def with_modules(self, columns: VIColumns, sums: Sums) -> VIColumns:
+        """q(w), and which factors have rates of their own, given their rates (3.17d, 3.17e)."""
+        evidence = betaln(columns.pi_a, columns.pi_b) - betaln(self.beta.a, self.beta.b)
+        own = expit(evidence[:, : self.M].sum(axis=1) - evidence[:, self.M])
+        return columns._replace(own=own, w_shape=1.0 / self.M + sums.members)
+
+    def finish(self, rows: VIRows, columns: VIColumns, scale: Array) -> VIState:
+        rows, sums = self.kernels.vi_module_pass(rows, self.message(columns, scale))
+        terms = self.elbo_terms(columns, sums)
+        return VIState(rows, columns, sums, terms, float(terms.sum()))
+
+    def message(self, columns: VIColumns, scale: Array) -> Message:
+        both = digamma(columns.pi_a + columns.pi_b)
+        return (
+            super()
+            .message(columns, scale)
+            ._replace(
+                log_in=self.seen(columns, digamma(columns.pi_a) - both),
+                log_out=self.seen(columns, digamma(columns.pi_b) - both),
+                log_weight=digamma(columns.w_shape) - digamma(columns.w_shape.sum()),
+            )
+        )
+
+    def seen(self, columns: VIColumns, values: Array) -> Array:
+        """(K, M) what a module sees of values (K, M + 1): its own, or the common one."""
+        own = columns.own[:, None]
+        return own * values[:, : self.M] + (1.0 - own) * values[:, self.M :]
+
+    def coordinates(self, columns: VIColumns) -> Array:
+        """The activations, and the logarithms of what belongs to modules: these, too, creep along."""
+        small = np.concatenate([columns.pi_a.ravel(), columns.pi_b.ravel(), columns.w_shape])
+        return np.concatenate([columns.f_mean.ravel(), np.log(small)])
+
+    def moved(self, columns: VIColumns, coordinates: Array) -> VIColumns:
+        sizes = np.cumsum([columns.f_mean.size, columns.pi_a.size, columns.pi_b.size])
+        f_mean, *small = np.split(coordinates, sizes)
+        pi_a, pi_b, w_shape = (np.exp(values) for values in small)
+        return columns._replace(
+            f_mean=f_mean.reshape(columns.f_mean.shape),
+            pi_a=pi_a.reshape(columns.pi_a.shape),
+            pi_b=pi_b.reshape(columns.pi_b.shape),
+            w_shape=w_shape,
+        )
+
+    def logit(self, columns: VIColumns) -> Array:
+        return NONE  # the message has one for each module
+
+    def update_pi(self, sums: Sums) -> tuple[Array, Array]:
+        """q(pi), (K, M + 1) (3.17c)."""
+        active = np.column_stack([sums.active_in, sums.active])
+        size = np.append(sums.members, self.data.n_features)
+        return self.beta.a + active, self.beta.b + np.maximum(size - active, 0.0)
+
+    def log_out(self, columns: VIColumns) -> float:
+        return 0.0  # the rows know it, for it depends on their module
+
+    def pi_term(self, columns: VIColumns) -> float:
+        """-KL of the rates, of which factors have their own, and of the weights (3.17f)."""
+        shape, prior_shape, own = columns.w_shape, 1.0 / self.M, columns.own
+        kl = gammaln(shape.sum()) - gammaln(shape).sum() + self.M * gammaln(prior_shape)
+        kl += (shape - prior_shape) @ (digamma(shape) - digamma(shape.sum()))
+        kl += np.sum(xlogy(own, 2.0 * own) + xlogy(1.0 - own, 2.0 * (1.0 - own)))
+        rates = beta_kl(columns.pi_a, columns.pi_b, self.beta)
+        return -float(kl + own @ rates[:, : self.M].sum(axis=1) + (1.0 - own) @ rates[:, self.M])
+
+    # ---- what the result tells ------------------------------------------------------------------------------------
 
     def largest_first(self, state: VIState) -> VIState:
         """The modules in the order of their sizes."""
-        order = np.argsort(-state.sums.members, kind="stable")
+        order = np.argsort(-state.columns.w_shape, kind="stable")
         rows, columns, sums = state.rows, state.columns, state.sums
+        every = np.append(order, self.M)
         return state._replace(
             rows=rows._replace(member=rows.member[:, order], within=rows.within[:, :, order]),
             columns=columns._replace(
-                pi_a=columns.pi_a[:, order], pi_b=columns.pi_b[:, order], w_shape=columns.w_shape[order]
+                pi_a=columns.pi_a[:, every], pi_b=columns.pi_b[:, every], w_shape=columns.w_shape[order]
             ),
             sums=sums._replace(members=sums.members[order], active_in=sums.active_in[:, order]),
         )
@@ -63,103 +139,43 @@ class ModuleCAVI(CAVI):
         }
 
     def rates(self, columns: VIColumns) -> Array:
-        """(K, M) E[pi]."""
-        return columns.pi_a / (columns.pi_a + columns.pi_b)
+        """(K, M) E[pi] as a module sees it."""
+        return self.seen(columns, columns.pi_a / (columns.pi_a + columns.pi_b))
 
     def inclusion_rate(self, columns: VIColumns) -> Array:
         """(K,) the mean over features: each module's rate, by its weight."""
         return np.asarray(self.rates(columns) @ (columns.w_shape / columns.w_shape.sum()))
 
-    def column_step(self, columns: VIColumns, sums: Sums) -> VIColumns:
-        return super().column_step(columns, sums)._replace(w_shape=self.update_weights(sums))
 
-    def finish(self, rows: VIRows, columns: VIColumns, scale: Array) -> VIState:
-        rows, sums = self.kernels.vi_module_pass(rows, self.message(columns, scale))
-        terms = self.elbo_terms(columns, sums)
-        return VIState(rows, columns, sums, terms, float(terms.sum()))
+def moduled(trial: Trial, tolerance: Tolerance, max_iter: int, rng: np.random.Generator, tried: list[Trial]) -> Trial:
+    """The trial under the prior with modules: of several ways to sort its features, the one that climbs highest.
 
-    def coordinates(self, columns: VIColumns) -> Array:
-        """The activations, and the logarithms of what belongs to modules: these, too, creep along."""
-        small = np.concatenate([columns.pi_a.ravel(), columns.pi_b.ravel(), columns.w_shape])
-        return np.concatenate([columns.f_mean.ravel(), np.log(small)])
-
-    def moved(self, columns: VIColumns, coordinates: Array) -> VIColumns:
-        sizes = np.cumsum([columns.f_mean.size, columns.pi_a.size, columns.pi_b.size])
-        f_mean, *small = np.split(coordinates, sizes)
-        pi_a, pi_b, w_shape = (np.exp(values) for values in small)
-        shape = columns.pi_a.shape
-        return columns._replace(
-            f_mean=f_mean.reshape(columns.f_mean.shape),
-            pi_a=pi_a.reshape(shape),
-            pi_b=pi_b.reshape(shape),
-            w_shape=w_shape,
-        )
-
-    def message(self, columns: VIColumns, scale: Array) -> Message:
-        both = digamma(columns.pi_a + columns.pi_b)
-        return (
-            super()
-            .message(columns, scale)
-            ._replace(
-                log_in=digamma(columns.pi_a) - both,
-                log_out=digamma(columns.pi_b) - both,
-                log_weight=digamma(columns.w_shape) - digamma(columns.w_shape.sum()),
-            )
-        )
-
-    def logit(self, columns: VIColumns) -> Array:
-        return NONE  # the message has one for each module
-
-    def update_pi(self, sums: Sums) -> tuple[Array, Array]:
-        """q(pi_km), (K, M) (3.17c)."""
-        assert isinstance(self.prior.inclusion, Beta)
-        a, b = self.prior.inclusion.a, self.prior.inclusion.b
-        return a + sums.active_in, b + np.maximum(sums.members - sums.active_in, 0.0)
-
-    def update_weights(self, sums: Sums) -> Array:
-        """q(w), (M,) (3.17d)."""
-        return 1.0 / self.M + sums.members
-
-    def log_out(self, columns: VIColumns) -> float:
-        return 0.0  # the rows know it, for it depends on their module
-
-    def pi_term(self, columns: VIColumns) -> float:
-        """-KL of the rates and of the weights (3.9b, 3.17e)."""
-        shape, prior_shape = columns.w_shape, 1.0 / self.M
-        kl = gammaln(shape.sum()) - gammaln(shape).sum() + self.M * gammaln(prior_shape)
-        kl += (shape - prior_shape) @ (digamma(shape) - digamma(shape.sum()))
-        return super().pi_term(columns) - float(kl)
-
-
-def moduled(trial: Trial, tolerance: Tolerance, max_iter: int, rng: np.random.Generator) -> Trial:
-    """The trial under the prior with modules: of several ways to sort its features, the one that climbs highest."""
-    begin = time.perf_counter()
-    cavi = ModuleCAVI(trial.cavi)
-    best, spent = trial, trial.iterations
-    for member in sortings(trial.state.rows.eta, cavi.M, rng):
+    tried: is given every state on the way, so that an interruption finds them there.
+    """
+    begin, spent = time.perf_counter(), trial.iterations
+    cavi, eta = ModuleCAVI(trial.cavi), trial.state.rows.eta
+    whole = in_modules(trial, cavi, unsorted(len(eta), cavi.M))
+    tried.append(whole)
+    chosen = sortings(eta, cavi.M, rng)
+    look = min(LOOK, (max_iter - spent) // len(chosen) - 1)
+    for member in chosen if look > 0 else []:
         new = in_modules(trial, cavi, member)
-        new.advance(min(new.iterations + LOOK, max_iter), tolerance)
+        tried.append(new)
+        new.advance(new.iterations + look, tolerance)
         spent += new.iterations - trial.iterations
-        if best is trial or new.elbo > best.elbo:
-            best = new
-    best.iterations, best.seconds = spent, trial.seconds + time.perf_counter() - begin
-    best.trace = [(spent, best.elbo, best.seconds)]  # the ELBO before was that of another model
+    best = max(tried, key=lambda one: one.elbo)
+    best.iterations, best.seconds = max(spent, best.iterations), trial.seconds + time.perf_counter() - begin
+    best.trace = [(best.iterations, best.elbo, best.seconds)]  # the ELBO before was that of another model
     best.advance(max_iter, tolerance)
-    if best.elbo > trial.elbo:
-        return best
-    # One module explains the data as well as many. All features in one is an optimum here too.
-    whole = in_modules(trial, cavi, unsorted(len(trial.state.rows.eta), cavi.M))
-    whole.iterations, whole.seconds = best.iterations + 1, best.seconds
-    whole.trace = [(whole.iterations, whole.elbo, whole.seconds)]
-    whole.advance(max_iter, tolerance)
-    return whole if whole.elbo > best.elbo else best
+    return best
 
 
 def in_modules(trial: Trial, cavi: ModuleCAVI, member: Array) -> Trial:
-    """The trial with its features sorted."""
+    """The trial with its features sorted, and one row pass."""
     state = cavi.sorted_by(trial.state, member)
     new = Trial(trial.number, trial.name, cavi, state, accelerate=trial.momentum is not None)
     new.iterations, new.seconds = trial.iterations + 1, trial.seconds
+    new.trace = [(new.iterations, new.elbo, new.seconds)]
     return new
 
 

@@ -43,6 +43,19 @@ class CAVI:
             self.fixed_logit = np.log(pi) - np.log1p(-pi)
             self.fixed_log_out = float(np.sum(np.log1p(-np.broadcast_to(pi, (data.n_features, prior.K)))))
         self.shortcut = kernels.vi_shortcut(joint)
+        self.most = self.most_likelihood()
+
+    def most_likelihood(self) -> float:
+        """What the ELBO's term `likelihood` cannot exceed, with residuals of zero everywhere, but by rounding."""
+        data, prior = self.data, self.prior
+        counts = {"feature": data.row_count, "sample": data.column_count, "shared": np.array([data.n_observed])}
+        count = counts[prior.noise]
+        log_tau = digamma(prior.noise_shape + 0.5 * count) - np.log(prior.noise_rate)
+        return float(0.5 * count @ log_tau - 0.5 * data.n_observed * LOG_2PI)
+
+    def within_rounding(self, state: VIState) -> bool:
+        """Whether the factors explain the data to within rounding, so that the ELBO says nothing."""
+        return bool(state.terms[0] > self.most + 1e-6 * max(1.0, abs(self.most)))
 
     # ---- a whole sweep ------------------------------------------------------------------------------------------
 
@@ -270,10 +283,11 @@ class CAVI:
 
     def pi_term(self, columns: VIColumns) -> float:
         """-KL(q(pi) || p(pi)) (3.9b)."""
-        if not isinstance(self.prior.inclusion, Beta):
-            return 0.0
-        a, b = self.prior.inclusion.a, self.prior.inclusion.b
-        A, B = columns.pi_a, columns.pi_b
-        both = digamma(A + B)
-        kl = betaln(a, b) - betaln(A, B) + (A - a) * (digamma(A) - both) + (B - b) * (digamma(B) - both)
-        return -float(kl.sum())
+        return -float(beta_kl(columns.pi_a, columns.pi_b, self.prior.inclusion).sum()) if len(columns.pi_a) else 0.0
+
+
+def beta_kl(A: Array, B: Array, prior: Beta) -> Array:
+    """KL(Beta(A, B) || prior), elementwise (3.9b)."""
+    a, b, both = prior.a, prior.b, digamma(A + B)
+    kl = betaln(a, b) - betaln(A, B) + (A - a) * (digamma(A) - both) + (B - b) * (digamma(B) - both)
+    return np.asarray(kl)
