@@ -128,7 +128,10 @@ class VIPosterior(_Posterior):
 
     @property
     def trials(self) -> pandas.DataFrame:
-        """One line per trial: its start, iterations, ELBO, seconds, status, and whether it won."""
+        """One line per trial: its start, iterations, ELBO, seconds, status, and whether it won.
+
+        Where the prior has modules, the winner's line alone has the ELBO under them (with average=True, every line).
+        """
         import pandas as pd
 
         return pd.DataFrame(self.trial_records)
