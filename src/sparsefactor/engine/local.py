@@ -13,7 +13,7 @@ from ..kernels.contract import Array, GibbsRows, Message, ShearNoise, Sums, VICo
 from ..kernels.cpu import columns as column_kernels
 from ..kernels.cpu.gibbs_rows import GibbsMessage, RowStream, gibbs_scratch, gibbs_tiles
 from ..kernels.cpu.shear import shear_directions
-from ..kernels.cpu.tiles import TileSums, add_tiles, build_problem, empty_tile_sums, pack, packed_size
+from ..kernels.cpu.tiles import TileSums, build_problem, empty_tile_sums, packed_message, packed_size, total_sums
 from ..kernels.cpu.vi_rows import FactorMajor, VIMessage, vi_scratch, vi_tiles
 from ..model import Beta, Prior
 from .memory import Memory
@@ -77,11 +77,7 @@ class CpuKernels:
 
     def vi_row_pass(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]:
         K, G = self.prior.K, self.data.n_features
-        T = packed_size(K)
-        share, packed_gram = np.zeros((len(message.share), T)), np.zeros((1, T))
-        if self.masked:
-            pack(np.ascontiguousarray(message.share), share)
-            pack(np.ascontiguousarray(message.gram)[None], packed_gram)
+        share, packed_gram = packed_message(message, self.masked)
         seen = VIMessage(
             F=np.ascontiguousarray(message.F, self.problem.Y.dtype),
             gram=np.ascontiguousarray(message.gram),
@@ -103,7 +99,7 @@ class CpuKernels:
                 for p, (first, last) in enumerate(self.vi_parts)
             ],
         )
-        sums = self._sums(tiles, self.vi_constants)
+        sums = total_sums(tiles, self.vi_constants)
         self._vi_spaces.append(space)
         return VIRows(after.mu.T, after.s2.T, after.eta.T, after.tau), sums
 
@@ -179,7 +175,7 @@ class CpuKernels:
                 for p, (first, last) in enumerate(self.gibbs_parts)
             ],
         )
-        sums = self._sums(tiles, self.gibbs_constants)
+        sums = total_sums(tiles, self.gibbs_constants)
         self._gibbs_spaces.append(space)
         return after, sums
 
@@ -223,13 +219,6 @@ class CpuKernels:
             return spaces.pop()
         except IndexError:
             return empty_tile_sums(self.problem, self.prior.K), [scratch() for _ in parts]
-
-    def _sums(self, tiles: TileSums, constants: Array) -> Sums:
-        N, K = self.data.n_samples, self.prior.K
-        LY, LL, small = np.empty((K, N)), np.empty((K, K)), np.empty(2 * K + 3)
-        LL_share = np.empty((N if self.masked else 0, K, K))
-        add_tiles(tiles, LY, LL, LL_share, small)
-        return Sums(LY, LL, LL_share, small[:K], small[K : 2 * K], small[2 * K :] + constants)
 
     def _over_samples(self, kernel: Callable[..., None], per_sample: float, rest: tuple[Any, ...]) -> None:
         N = self.data.n_samples

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 
 def holders(blocks: list[NDArray[Any]], index: int) -> int:
@@ -26,16 +27,15 @@ class Memory:
     """
 
     def __init__(self) -> None:
-        self.blocks: list[NDArray[Any]] = []
+        self.blocks: defaultdict[tuple[Any, ...], list[NDArray[Any]]] = defaultdict(list)
         self.lock = threading.Lock()
 
-    def take(self, *shape: int, dtype: DTypeLike = np.float64) -> NDArray[Any]:
+    def take(self, *shape: int, dtype: type = np.float64) -> NDArray[Any]:
         """An array of this shape, its content whatever it was; every view of it keeps it from being used again."""
-        size, kind = int(np.prod(shape)), np.dtype(dtype)
         with self.lock:
-            for index in range(len(self.blocks)):
-                fits = self.blocks[index].size == size and self.blocks[index].dtype == kind
-                if fits and holders(self.blocks, index) == UNSEEN:
-                    return self.blocks[index].reshape(shape)
-            self.blocks.append(np.empty(size, kind))
-            return self.blocks[-1].reshape(shape)
+            blocks = self.blocks[dtype, *shape]
+            for index in range(len(blocks)):
+                if holders(blocks, index) == UNSEEN:
+                    return blocks[index][...]
+            blocks.append(np.empty(shape, dtype))
+            return blocks[-1][...]

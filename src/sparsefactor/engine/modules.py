@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..kernels.contract import Array, Message, Sums, VIRows
-from ..kernels.cpu.tiles import Problem, TileSums, add_tiles, empty_tile_sums, pack, packed_size
+from ..kernels.cpu.tiles import Problem, TileSums, empty_tile_sums, packed_message, total_sums
 from ..kernels.cpu.vi_modules import ModuleMessage, ModuleRows, ModuleTiles, module_scratch, module_tiles
 from ..model import Prior
 from .memory import Memory
@@ -27,11 +27,8 @@ class ModulePass:
         self.spaces: list[tuple[TileSums, ModuleTiles, list[Any]]] = []
 
     def __call__(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]:
-        (G, N), K, M, T = self.problem.Y.shape, self.K, self.M, packed_size(self.K)
-        share, packed_gram = np.zeros((len(message.share), T)), np.zeros((1, T))
-        if self.masked:
-            pack(np.ascontiguousarray(message.share), share)
-            pack(np.ascontiguousarray(message.gram)[None], packed_gram)
+        G, K, M = len(self.problem.Y), self.K, self.M
+        share, packed_gram = packed_message(message, self.masked)
         seen = ModuleMessage(
             F=np.ascontiguousarray(message.F, self.problem.Y.dtype),
             gram=np.ascontiguousarray(message.gram),
@@ -56,13 +53,11 @@ class ModulePass:
                 for p, (first, last) in enumerate(self.parts)
             ],
         )
-        LY, LL, small = np.empty((K, N)), np.empty((K, K)), np.empty(2 * K + 3)
-        LL_share = np.empty((N if self.masked else 0, K, K))
-        add_tiles(tiles, LY, LL, LL_share, small)
-        members, active_in = modules.members.sum(axis=0), modules.active_in.sum(axis=0)
+        sums = total_sums(tiles, self.row_terms)._replace(
+            members=modules.members.sum(axis=0), active_in=modules.active_in.sum(axis=0)
+        )
         self.spaces.append(space)
-        terms = small[2 * K :] + self.row_terms
-        return VIRows(*after), Sums(LY, LL, LL_share, small[:K], small[K : 2 * K], terms, members, active_in)
+        return VIRows(*after), sums
 
     def _take(self) -> tuple[TileSums, ModuleTiles, list[Any]]:
         try:

@@ -60,8 +60,9 @@ class SmallVI:
         K, N = columns.f_mean.shape
         G = self.problem.Y.shape[0]
         before = FactorMajor(by_factor(rows.mu), by_factor(rows.s2), by_factor(rows.eta), rows.tau)
-        mu, s2, eta = self.memory.take(3, K, G)
-        after = FactorMajor(mu, s2, eta, self.memory.take(G))
+        block = self.memory.take(3 * K + 1, G)
+        mu, s2, eta = block[:K], block[K : 2 * K], block[2 * K : 3 * K]
+        after = FactorMajor(mu, s2, eta, block[3 * K])
         LY, LL, small, terms = np.empty((K, N)), np.empty((K, K)), np.empty(2 * K + 3), np.empty(6)
         try:
             space = self.spaces.pop()

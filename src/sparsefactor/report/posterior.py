@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import plot
-from ..posterior import MCMCPosterior, VIPosterior
+from ..posterior import MCMCPosterior, Status, VIPosterior
 from . import sections
 from .page import render
 from .sections import Section
@@ -50,7 +50,8 @@ def summary(p: VIPosterior | MCMCPosterior) -> dict[str, str]:
     if isinstance(p, VIPosterior):
         facts |= {"ELBO": f"{p.elbo:,.3f}", "status": f"{p.status.name.lower()}: {p.status.value}"}
         if p.signal_mean is not None:
-            facts["predictions"] = f"mean over {len(p.trial_records)} trials"
+            cut = p.status is Status.INTERRUPTED
+            facts["predictions"] = f"mean over {'those that converged of ' if cut else ''}{len(p.trial_records)} trials"
     else:
         draws = p.permutations.shape[1]
         facts |= {"chains": str(p.n_chains), "draws of each": f"{draws:,}"}

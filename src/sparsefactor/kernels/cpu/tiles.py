@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ...data import Data
 from ...model import Prior
-from ..contract import Array
+from ..contract import Array, Message, Sums
 from .lanes import LANES, OPTIONS
 
 ROWS_PER_TILE = 448  # fewer would cost more in calls to BLAS and in adding tiles than they spread over threads
@@ -109,6 +109,29 @@ def empty_tile_sums(problem: Problem, K: int) -> TileSums:
         l2=np.empty((tiles, K)),
         terms=np.empty((tiles, 3)),
     )
+
+
+def packed_message(message: Message, masked: bool) -> tuple[Array, Array]:
+    """The message's share (N*, T) and gram (1, T), packed; zeros where complete data do not need them."""
+    T = packed_size(len(message.gram))
+    share, gram = np.zeros((len(message.share), T)), np.zeros((1, T))
+    if masked:
+        pack(np.ascontiguousarray(message.share), share)
+        pack(np.ascontiguousarray(message.gram)[None], gram)
+    return share, gram
+
+
+def total_sums(tiles: TileSums, constants: Array) -> Sums:
+    """The sums over all tiles; constants: (3,) to add to their terms."""
+    _, K, N = tiles.LY.shape
+    LY, LL, LL_share, small = (
+        np.empty((K, N)),
+        np.empty((K, K)),
+        np.empty((tiles.LL_share.shape[1], K, K)),
+        np.empty(2 * K + 3),
+    )
+    add_tiles(tiles, LY, LL, LL_share, small)
+    return Sums(LY, LL, LL_share, small[:K], small[K : 2 * K], small[2 * K :] + constants)
 
 
 @njit(**OPTIONS)
