@@ -283,3 +283,13 @@ def test_empty_factors_have_no_stability(easy):
     assert np.array_equal(np.isnan(vi.stability), parts < 1e-9 * parts.max())
     assert np.isnan(vi.stability).any()
     assert (vi.stability[~np.isnan(vi.stability)] > 0).all()
+
+
+def test_single_precision_that_does_not_suffice_is_named():
+    """Noise far below what float32 resolves: its products say nothing of it."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 2)) @ rng.standard_normal((2, 30)) + 1e-6 * rng.standard_normal((40, 30))
+    prior = sf.Prior(n_factors=2, inclusion=0.5, noise_rate=1e-12)
+    with pytest.raises(ValueError, match="explain these data to within rounding; pass dtype=float64"):
+        sf.fit_vi(X, prior, dtype=np.float32, n_trials=3)
+    assert np.isfinite(sf.fit_vi(X, prior, n_trials=3).elbo)

@@ -1,4 +1,4 @@
-"""Memory is used again when nobody can see it, and never before; sweeps allocate nothing that grows with the data."""
+"""Memory is used again when nobody can see it, and never before; passes allocate nothing that grows with the data."""
 
 from __future__ import annotations
 
@@ -124,6 +124,7 @@ def sweeps(kind: str, G: int, missing: float) -> Sweeps:
 @pytest.mark.parametrize("missing", [0.0, 0.1])
 @pytest.mark.parametrize("kind", ["vi", "modules", "gibbs"])
 def test_a_sweep_allocates_nothing_that_grows_with_the_features(kind, missing):
+    """A sweep of VI, or of Gibbs sampling without moves, which have their own needs."""
     small, large = (growth(sweeps(kind, G, missing)) for G in SIZES)
     # The rows' state alone would take K doubles for each of the 5,500 features more: 176,000 bytes.
     assert large < small + 30_000

@@ -339,6 +339,18 @@ def test_the_limit_on_iterations_holds(max_iter):
     assert not p.converged
 
 
+def test_a_fit_that_had_no_time_for_modules_has_not_converged():
+    X = sf.simulate_paper(snr=5, seed=0).X
+    options = {"n_trials": 2, "race": False, "tol": 1e-2}
+    plain = sf.fit_vi(X, LEARNT, **options)
+    assert plain.converged
+    search = int(plain.trials["iterations"].max())
+    with pytest.warns(sf.ConvergenceWarning):
+        p = sf.fit_vi(X, MODULES, max_iter=search + 3, **options)
+    assert p.status.name == "MAX_ITER"
+    assert sf.fit_vi(X, MODULES, max_iter=search + 300, **options).converged
+
+
 @pytest.mark.parametrize("bad", [0, -1, 1.5, True, "many"])
 def test_the_number_of_modules_is_checked(bad):
     with pytest.raises(ValueError, match="n_modules must be a whole number"):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sparsefactor.model import Prior
 from sparsefactor.posterior import DIMS, Labels, MCMCPosterior
 from sparsefactor.relabel import VARIANCE_FLOOR, Labelling, match, relabel
+from sparsefactor.relabel.labelling import _chunks
 from sparsefactor.simulate import simulate
 
 seeds = st.integers(0, 2**32 - 1)
@@ -140,7 +141,10 @@ def test_the_risk_never_rises(seed, K) -> None:
 def test_chunks_do_not_change_the_result(monkeypatch) -> None:
     _, draws, _ = scrambled(np.random.default_rng(2), 2, 21, 6, 3, spread=1.0)
     whole = relabel(draws)
-    monkeypatch.setitem(relabel.__globals__, "CHUNK_ENTRIES", 100)
+    flat = draws.reshape(-1, *draws.shape[-2:])
+    assert len(list(_chunks(flat))) == 1
+    monkeypatch.setitem(_chunks.__globals__, "CHUNK_ENTRIES", 100)
+    assert len(list(_chunks(flat))) > 3
     parts = relabel(draws)
     np.testing.assert_array_equal(parts.permutations, whole.permutations)
     np.testing.assert_array_equal(parts.signs, whole.signs)

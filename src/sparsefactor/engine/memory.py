@@ -20,7 +20,7 @@ UNSEEN = holders([np.empty(1)], 0)  # Python versions differ in what the look it
 
 
 class Memory:
-    """Arrays for the states that passes return, so that a sweep allocates nothing that grows with the data.
+    """Arrays for the states that passes return, so that a pass allocates nothing that grows with the data.
 
     A state is never modified once it is returned, and lives as long as its readers want it. Then its memory is
     written over by a later pass: there are as many blocks as there were ever states alive at once.

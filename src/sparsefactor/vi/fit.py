@@ -149,7 +149,7 @@ def _fit(data: Data, prior: Prior, options: Options) -> VIPosterior:
     try:
         run_trials(cavi, options, trials)
         for trial in list(trials) if options.average else [best_of(trials)]:
-            trials[trial.number] = refined(trial, options, tried)
+            trials[trial.number] = refined(trial, options, trials, tried)
             tried.clear()
         winner = best_of(trials if options.average else [trials[trial.number]])
     except KeyboardInterrupt:
@@ -201,10 +201,9 @@ def best_of(trials: list[Trial]) -> Trial:
         why = (
             "the factors explain these data to within rounding" if beyond else "sums of squares of these data overflow"
         )
-        raise ValueError(
-            f"the ELBO must be one that double precision can compute; it is not, since {why}; rescale X to unit "
-            "variance, or raise noise_rate"
-        )
+        single = best.cavi.data.Y.dtype != np.float64
+        remedy = "pass dtype=float64" if single else "rescale X to unit variance, or raise noise_rate"
+        raise ValueError(f"the ELBO must be one that this precision can compute; it is not, since {why}; {remedy}")
     return best
 
 
@@ -235,13 +234,13 @@ def best_under_modules(trials: list[Trial], tried: list[Trial]) -> Trial:
     return in_modules(best, ModuleCAVI(best.cavi), unsorted(best.cavi.data.n_features, best.cavi.prior.n_modules))
 
 
-def refined(winner: Trial, options: Options, tried: list[Trial]) -> Trial:
+def refined(winner: Trial, options: Options, trials: list[Trial], tried: list[Trial]) -> Trial:
     """What is asked for beyond the independent fit: joint activations from its optimum, fewer factors, modules."""
     if options.activations == "joint":
-        winner = jointly(winner)
+        winner = trials[winner.number] = jointly(winner)
         winner.advance(options.max_iter, options.tolerance)
     if options.prune:
-        winner = pruned(winner, options.tolerance, options.backend, options.n_threads)
+        winner = trials[winner.number] = pruned(winner, options.tolerance, options.backend, options.n_threads)
         winner.advance(options.max_iter, options.tolerance)
     if winner.cavi.prior.n_modules > 1 and np.isfinite(winner.elbo):
         rng = np.random.default_rng([options.seed, winner.number, 5])

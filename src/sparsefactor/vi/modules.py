@@ -158,13 +158,15 @@ def moduled(trial: Trial, tolerance: Tolerance, max_iter: int, rng: np.random.Ge
     tried.append(whole)
     chosen = sortings(eta, cavi.M, rng)
     look = min(LOOK, (max_iter - spent) // len(chosen) - 1)
-    for member in chosen if look > 0 else []:
+    if look < 1:
+        return whole  # not converged: its features have not been sorted
+    for member in chosen:
         new = in_modules(trial, cavi, member)
         tried.append(new)
         new.advance(new.iterations + look, tolerance)
         spent += new.iterations - trial.iterations
     best = max(tried, key=lambda one: one.elbo)
-    best.iterations, best.seconds = max(spent, best.iterations), trial.seconds + time.perf_counter() - begin
+    best.iterations, best.seconds = spent + 1, trial.seconds + time.perf_counter() - begin
     best.trace = [(best.iterations, best.elbo, best.seconds)]  # the ELBO before was that of another model
     best.advance(max_iter, tolerance)
     return best
