@@ -4,6 +4,7 @@
     python -m benchmarks.bars optimum      whether fit_vi finds the best optimum, its iterations and its time
     python -m benchmarks.bars learnt       accuracy of learnt inclusion, and time
     python -m benchmarks.bars fill-in      error on held-out entries of real data (--data FILE)
+    python -m benchmarks.bars fill-in-mcmc the same by short runs of Gibbs sampling, without and with modules
     python -m benchmarks.bars factors      how many factors remain of an upper bound of 15
 
 Figures go to the screen and, with --out, to a JSON file.
@@ -15,6 +16,7 @@ import argparse
 import json
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -137,30 +139,53 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }
 
 
-def fill_in(data: Path) -> dict[str, Any]:
-    """Bar 5: RRMSE on a tenth of the entries of a real matrix, held out by three masks."""
+def held_out(data: Path) -> list[tuple[Any, Any, Any]]:
+    """The matrix with a tenth of its entries missing, itself, and which entries those are, for three masks."""
     import pandas as pd
 
-    frame = pd.read_csv(data, index_col=0)
-    Y = frame.to_numpy()
+    Y = pd.read_csv(data, index_col=0).to_numpy()
+    cases = []
+    for seed in range(3):
+        held = np.zeros(Y.size, dtype=bool)
+        held[np.random.default_rng(seed).choice(Y.size, Y.size // 10, replace=False)] = True
+        mask = held.reshape(Y.shape).T
+        cases.append((np.where(mask, np.nan, Y.T), Y.T, mask))
+    return cases
+
+
+def errors_of(name: str, fit: Any, data: Path) -> dict[str, Any]:
+    """RRMSE on the held-out entries of each mask, and seconds."""
+    errors, seconds = [], []
+    for X, truth, mask in held_out(data):
+        p, took = timed(lambda X=X: fit(X))
+        errors.append(sf.fill_in_error(p, truth, mask))
+        seconds.append(took)
+    shown = " / ".join(f"{e:.4f}" for e in errors)
+    print(f"{name:52s} {shown}   {np.median(seconds):.2f} s", flush=True)
+    return {"rrmse": errors, "seconds": seconds}
+
+
+def fill_in(data: Path) -> dict[str, Any]:
+    """Bar 5: RRMSE of VI on a tenth of the entries of a real matrix, held out by three masks."""
     out = {}
     for noise in ("feature", "shared", "sample"):
         for label, (inclusion, modules) in INCLUSIONS.items():
+            prior = sf.Prior(n_factors=26, inclusion=inclusion, n_modules=modules, noise=noise)
             for family, options in FAMILIES.items():
-                errors, seconds = [], []
-                for seed in range(3):
-                    held = np.zeros(Y.size, dtype=bool)
-                    held[np.random.default_rng(seed).choice(Y.size, Y.size // 10, replace=False)] = True
-                    mask = held.reshape(Y.shape).T
-                    X = np.where(mask, np.nan, Y.T)
-                    prior = sf.Prior(n_factors=26, inclusion=inclusion, n_modules=modules, noise=noise)
-                    vi, took = timed(lambda X=X, p=prior, o=options: sf.fit_vi(X, p, tol=1e-3, **o))
-                    errors.append(sf.fill_in_error(vi, Y.T, mask))
-                    seconds.append(took)
                 name = f"{noise}, {label}, {family}"
-                out[name] = {"rrmse": errors, "seconds": seconds}
-                shown = " / ".join(f"{e:.4f}" for e in errors)
-                print(f"{name:52s} {shown}   {np.median(seconds):.2f} s", flush=True)
+                fit = partial(sf.fit_vi, prior=prior, tol=1e-3, **options)
+                out[name] = errors_of(name, fit, data)
+    return out
+
+
+def fill_in_mcmc(data: Path) -> dict[str, Any]:
+    """The same of two short chains (500 + 1,000 sweeps), with noise by sample, without and with modules."""
+    out = {}
+    for modules in (1, MODULES):
+        prior = sf.Prior(n_factors=26, inclusion=sf.Beta(1, 1), n_modules=modules, noise="sample")
+        fit = partial(sf.sample, prior=prior, n_chains=2, n_warmup=500, n_draws=1000, progress=False)
+        name = f"MCMC, sample, Beta(1, 1), n_modules={modules}"
+        out[name] = errors_of(name, fit, data)
     return out
 
 
@@ -187,10 +212,16 @@ def main() -> None:
     options = parser.parse_args()
     warnings.simplefilter("ignore", sf.ConvergenceWarning)
     sf.fit_vi(sf.simulate_paper(seed=99).X, PAPER_PRIOR, n_trials=1)  # compile
-    bars = {"optimum": optimum, "learnt": learnt, "factors": factors, "fill-in": lambda: fill_in(options.data)}
+    bars = {
+        "optimum": optimum,
+        "learnt": learnt,
+        "factors": factors,
+        "fill-in": partial(fill_in, options.data),
+        "fill-in-mcmc": partial(fill_in_mcmc, options.data),
+    }
     results = {}
     for name in options.bars:
-        print(f"--- {name}: {(bars[name].__doc__ or 'fill-in on real data').splitlines()[0]}")
+        print(f"--- {name}: {getattr(bars[name], 'func', bars[name]).__doc__.splitlines()[0]}")
         results[name] = bars[name]()
     if options.out:
         options.out.write_text(json.dumps(results, indent=1) + "\n")
