@@ -145,6 +145,18 @@ def test_fit_with_modules_is_finite(case):
     assert np.all(np.diff(p.elbo_trace["elbo"]) >= 0)
 
 
+@pytest.mark.parametrize("draw", range(4))
+def test_a_few_features_explained_to_within_rounding_are_noticed(draw):
+    """Their likelihood is nonsense, but the slack of all other features would hide it in the sum."""
+    rng = np.random.default_rng(draw)
+    exact = np.outer(rng.standard_normal(30), rng.standard_normal(5))
+    rest = rng.standard_normal((30, 100))
+    prior = sf.Prior(n_factors=3, inclusion=sf.Beta(1, 1))
+    with pytest.raises(ValueError, match="explain these data to within rounding; rescale X to unit variance"):
+        sf.fit_vi(np.hstack([1e8 * exact, rest]), prior, n_trials=3)
+    assert sf.fit_vi(np.hstack([1e4 * exact, rest]), prior, n_trials=3).converged
+
+
 def test_draws_that_are_not_finite_end_the_run_with_a_remedy(monkeypatch):
     draw = CpuKernels.gibbs_activations
     monkeypatch.setattr(CpuKernels, "gibbs_activations", lambda *args: np.where(draw(*args) > 1.0, np.nan, 0.0))

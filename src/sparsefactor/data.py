@@ -95,6 +95,14 @@ class Data:
             total += np.sum(square, axis=0, where=True if self.observed is None else self.observed[rows])
         return total
 
+    def row_rss(self, L: NDArray[np.float64], F: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(G,) sum over observed samples of (Y - L F)^2; L: (G, K), F: (K, N)."""
+        total = np.empty(self.n_features)
+        for rows in self.chunks():
+            square = (self.Y[rows] - L[rows] @ F) ** 2
+            total[rows] = np.sum(square, axis=1, where=True if self.observed is None else self.observed[rows])
+        return total
+
 
 def as_data(X: Any, *, center: bool = False, dtype: Any = np.float64) -> Data:
     """Check X (n_samples, n_features; NaN = missing) and return it as `Data`.

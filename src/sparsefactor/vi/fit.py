@@ -12,14 +12,14 @@ import numpy as np
 from ..data import Data, as_data
 from ..engine import build_kernels
 from ..engine.threads import single_blas_thread
-from ..kernels.contract import NONE, Array
 from ..model import Prior, check_prior
-from ..posterior import Labels, Status, VIPosterior
+from ..posterior import Status, VIPosterior
 from ..start import INITS, Start, starts
 from .modules import ModuleCAVI, in_modules, moduled, unsorted
 from .prune import pruned
-from .stability import recurrence
-from .state import CAVI, TERMS
+from .result import mean_signal, posterior
+from .rounding import learnt_from_rounding
+from .state import CAVI
 from .trial import Tolerance, Trial
 
 logger = logging.getLogger("sparsefactor")
@@ -29,6 +29,8 @@ LAPS = ((12, 0.6), (30, 0.4), (60, 0.2))
 COARSE = 1e-3  # nats: while racing, an optimum known this well is known well enough
 KICKS = 2  # further directions a finalist tries to leave its optimum by
 LEADER_KICKS = 6  # and the winner
+
+EXPLAINED = "the factors explain these data to within rounding"
 
 Activations = Literal["independent", "joint"]
 
@@ -152,6 +154,8 @@ def _fit(data: Data, prior: Prior, options: Options) -> VIPosterior:
             trials[trial.number] = refined(trial, options, trials, tried)
             tried.clear()
         winner = best_of(trials if options.average else [trials[trial.number]])
+        if learnt_from_rounding(winner.cavi, winner.state):
+            raise beyond_precision(data, EXPLAINED)
     except KeyboardInterrupt:
         if not any(np.isfinite(trial.elbo) for trial in trials):
             raise
@@ -196,15 +200,16 @@ def run_trials(cavi: CAVI, options: Options, trials: list[Trial]) -> None:
 def best_of(trials: list[Trial]) -> Trial:
     """The trial with the highest ELBO."""
     best = max(trials, key=lambda trial: trial.elbo)
-    beyond = best.cavi.within_rounding(best.state)
-    if beyond or not np.isfinite(best.elbo):
-        why = (
-            "the factors explain these data to within rounding" if beyond else "sums of squares of these data overflow"
-        )
-        single = best.cavi.data.Y.dtype != np.float64
-        remedy = "pass dtype=float64" if single else "rescale X to unit variance, or raise noise_rate"
-        raise ValueError(f"the ELBO must be one that this precision can compute; it is not, since {why}; {remedy}")
+    if best.cavi.within_rounding(best.state):
+        raise beyond_precision(best.cavi.data, EXPLAINED)
+    if not np.isfinite(best.elbo):
+        raise beyond_precision(best.cavi.data, "sums of squares of these data overflow")
     return best
+
+
+def beyond_precision(data: Data, why: str) -> ValueError:
+    remedy = "rescale X to unit variance, or raise noise_rate" if data.Y.dtype == np.float64 else "pass dtype=float64"
+    return ValueError(f"the ELBO must be one that this precision can compute; it is not, since {why}; {remedy}")
 
 
 def race(trials: list[Trial], coarse: Tolerance, options: Options, rng: np.random.Generator) -> None:
@@ -260,52 +265,3 @@ def jointly(trial: Trial) -> Trial:
     wider = Trial(trial.number, trial.name, cavi, state, accelerate=trial.momentum is not None)
     wider.iterations, wider.seconds, wider.trace = trial.iterations + 1, trial.seconds, list(trial.trace)
     return wider
-
-
-def mean_signal(trials: list[Trial]) -> Array:
-    """(n_samples, n_features): the mean of E[F'L'] over the trials that have one."""
-    states = [trial.state for trial in trials if np.isfinite(trial.elbo)]
-    # One trial at a time: all their signals together could be many times the data.
-    total = sum(state.columns.f_mean.T @ (state.rows.eta * state.rows.mu).T for state in states)
-    return np.asarray(total / len(states))
-
-
-def posterior(winner: Trial, trials: list[Trial], status: Status) -> VIPosterior:
-    """The public result of a trial."""
-    cavi, state = winner.cavi, winner.state
-    modules: dict[str, Any] = {}
-    if isinstance(cavi, ModuleCAVI):
-        state = cavi.largest_first(state)
-        modules = cavi.summary(state)
-    rows, columns, _, terms, elbo = state
-    mean = rows.eta * rows.mu
-    variance = rows.eta * (rows.mu**2 + rows.s2) - mean**2
-    f_variance = np.einsum("jkk->kj", columns.f_var) if columns.f_var.ndim == 3 else columns.f_var
-    noise = {"feature": rows.tau, "sample": cavi.weight(columns), "shared": cavi.weight(columns)[0]}
-    trace = np.array(winner.trace).reshape(-1, 3)
-    others = [
-        trial.state.columns.f_mean
-        for trial in trials
-        if trial.number != winner.number and trial.status is Status.CONVERGED
-    ]
-    data = cavi.data
-    return VIPosterior(
-        prior=cavi.prior,
-        labels=Labels(feature_names=data.feature_names, sample_names=data.sample_names, offset=data.offset),
-        loadings_mean=np.ascontiguousarray(mean),
-        loadings_sd=np.ascontiguousarray(np.sqrt(np.maximum(variance, 0.0))),
-        inclusion_prob=np.ascontiguousarray(rows.eta),
-        activations_mean=np.ascontiguousarray(columns.f_mean.T),
-        activations_sd=np.ascontiguousarray(np.broadcast_to(np.sqrt(f_variance), columns.f_mean.shape).T),
-        noise_precision_mean=np.array(noise[cavi.prior.noise]),
-        loading_precision_mean=columns.alpha_shape / columns.alpha_rate,
-        inclusion_rate_mean=cavi.inclusion_rate(columns),
-        elbo=elbo,
-        elbo_terms=dict(zip(TERMS, terms.tolist(), strict=True)),
-        elbo_history={"iteration": trace[:, 0].astype(int), "elbo": trace[:, 1], "seconds": trace[:, 2]},
-        trial_records=[trial.record(won=trial.number == winner.number) for trial in trials],
-        stability=recurrence(columns.f_mean, others),
-        status=status,
-        parameters={name: a for name, a in (rows._asdict() | columns._asdict()).items() if a is not NONE},
-        **modules,
-    )

@@ -1,0 +1,63 @@
+"""The public result of a fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..kernels.contract import NONE, Array
+from ..posterior import Labels, Status, VIPosterior
+from .modules import ModuleCAVI
+from .stability import recurrence
+from .state import TERMS
+from .trial import Trial
+
+
+def mean_signal(trials: list[Trial]) -> Array:
+    """(n_samples, n_features): the mean of E[F'L'] over the trials that have one."""
+    states = [trial.state for trial in trials if np.isfinite(trial.elbo)]
+    # One trial at a time: all their signals together could be many times the data.
+    total = sum(state.columns.f_mean.T @ (state.rows.eta * state.rows.mu).T for state in states)
+    return np.asarray(total / len(states))
+
+
+def posterior(winner: Trial, trials: list[Trial], status: Status) -> VIPosterior:
+    """The public result of a trial."""
+    cavi, state = winner.cavi, winner.state
+    modules: dict[str, Any] = {}
+    if isinstance(cavi, ModuleCAVI):
+        state = cavi.largest_first(state)
+        modules = cavi.summary(state)
+    rows, columns, _, terms, elbo = state
+    mean = rows.eta * rows.mu
+    variance = rows.eta * (rows.mu**2 + rows.s2) - mean**2
+    f_variance = np.einsum("jkk->kj", columns.f_var) if columns.f_var.ndim == 3 else columns.f_var
+    noise = {"feature": rows.tau, "sample": cavi.weight(columns), "shared": cavi.weight(columns)[0]}
+    trace = np.array(winner.trace).reshape(-1, 3)
+    others = [
+        trial.state.columns.f_mean
+        for trial in trials
+        if trial.number != winner.number and trial.status is Status.CONVERGED
+    ]
+    data = cavi.data
+    return VIPosterior(
+        prior=cavi.prior,
+        labels=Labels(feature_names=data.feature_names, sample_names=data.sample_names, offset=data.offset),
+        loadings_mean=np.ascontiguousarray(mean),
+        loadings_sd=np.ascontiguousarray(np.sqrt(np.maximum(variance, 0.0))),
+        inclusion_prob=np.ascontiguousarray(rows.eta),
+        activations_mean=np.ascontiguousarray(columns.f_mean.T),
+        activations_sd=np.ascontiguousarray(np.broadcast_to(np.sqrt(f_variance), columns.f_mean.shape).T),
+        noise_precision_mean=np.array(noise[cavi.prior.noise]),
+        loading_precision_mean=columns.alpha_shape / columns.alpha_rate,
+        inclusion_rate_mean=cavi.inclusion_rate(columns),
+        elbo=elbo,
+        elbo_terms=dict(zip(TERMS, terms.tolist(), strict=True)),
+        elbo_history={"iteration": trace[:, 0].astype(int), "elbo": trace[:, 1], "seconds": trace[:, 2]},
+        trial_records=[trial.record(won=trial.number == winner.number) for trial in trials],
+        stability=recurrence(columns.f_mean, others),
+        status=status,
+        parameters={name: a for name, a in (rows._asdict() | columns._asdict()).items() if a is not NONE},
+        **modules,
+    )
