@@ -16,7 +16,7 @@ import argparse
 import json
 import time
 import warnings
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +139,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }
 
 
+@cache
 def held_out(data: Path) -> list[tuple[Any, Any, Any]]:
     """The matrix with a tenth of its entries missing, itself, and which entries those are, for three masks."""
     import pandas as pd

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import digamma
 from tests.helpers.elbo import Q, direct_elbo, monte_carlo_elbo, q_of
 from tests.helpers.problems import prior_for, random_vi_state, small_data
 
 from sparsefactor.kernels.reference import ReferenceKernels
 from sparsefactor.model import Beta
 from sparsefactor.vi.assign import assignment_gain, reordered
+from sparsefactor.vi.rounding import all_rounding, most_likelihood
 from sparsefactor.vi.state import CAVI, TERMS, VIState
 
 SETTINGS = [
@@ -154,3 +156,22 @@ def test_assignment_gain_predicts_what_a_swap_brings():
     q = q_of(data, prior, swapped.rows, swapped.columns)
     assert swapped.elbo == pytest.approx(direct_elbo(data, prior, q), rel=1e-10)
     assert np.array_equal(swapped.columns.f_mean, state.columns.f_mean[order])
+
+
+@pytest.mark.parametrize(("noise", "inclusion", "joint", "missing"), SETTINGS)
+def test_the_likelihood_is_bounded_by_residuals_taken_entry_by_entry(noise, inclusion, joint, missing):
+    """As if loadings and activations had no variance."""
+    cavi = cavi_for(noise, inclusion, joint, missing)
+    state = random_vi_state(cavi)
+    q = q_after(cavi, state)
+    residual = cavi.data.Y - (q.eta * q.mu) @ q.f_mean
+    observed = np.ones_like(residual) if cavi.data.observed is None else cavi.data.observed
+    tau, log_tau = q.tau_shape / q.tau_rate, digamma(q.tau_shape) - np.log(q.tau_rate)
+    by_row = noise == "feature"
+    each = [np.broadcast_to(v[:, None] if by_row else v, residual.shape) for v in (tau, log_tau)]
+    expected = 0.5 * np.sum(observed * (each[1] - np.log(2 * np.pi) - each[0] * residual**2))
+    assert most_likelihood(cavi, state) == pytest.approx(expected, rel=1e-10)
+    assert state.terms[0] < expected
+    assert not all_rounding(cavi, state)
+    inflated = np.array([expected + 0.1, *state.terms[1:]])
+    assert all_rounding(cavi, state._replace(terms=inflated))

@@ -55,8 +55,12 @@ class Prior:
             _check_positive(name, getattr(self, name))
         if self.noise not in get_args(Noise):
             raise ValueError(f"noise must be one of {get_args(Noise)}; got {self.noise!r}; choose one of them")
-        _check_modules(self.n_modules, self.inclusion)
-        object.__setattr__(self, "n_modules", int(self.n_modules))
+        object.__setattr__(self, "n_modules", checked_count("n_modules", self.n_modules))
+        if self.n_modules > 1 and not isinstance(self.inclusion, Beta):
+            raise ValueError(
+                f"modules have inclusion probabilities to be learnt; got n_modules={self.n_modules} with inclusion "
+                "given; pass inclusion=Beta(1, 1), or leave n_modules out"
+            )
         object.__setattr__(self, "_row_names", _row_names(self.inclusion))
         if not isinstance(self.inclusion, Beta):
             object.__setattr__(self, "inclusion", _checked_inclusion(self.inclusion))
@@ -71,14 +75,13 @@ class Prior:
                     "n_factors must be given when inclusion is a scalar or a Beta; got None; pass n_factors=..."
                 )
             return implied
-        if isinstance(given, bool) or not isinstance(given, int | np.integer) or given < 1:
-            raise ValueError(f"n_factors must be a whole number of at least 1; got {given!r}; pass n_factors >= 1")
+        given = checked_count("n_factors", given)
         if implied is not None and implied != given:
             raise ValueError(
                 f"n_factors must equal the length of inclusion's last axis; got {given} and {implied}; "
                 "leave n_factors out or make them agree"
             )
-        return int(given)
+        return given
 
     @property
     def K(self) -> int:
@@ -155,14 +158,11 @@ def _check_positive(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be a positive number; got {value!r}; leave it out or pass one above zero")
 
 
-def _check_modules(n_modules: Any, inclusion: Any) -> None:
-    if isinstance(n_modules, bool) or not isinstance(n_modules, int | np.integer) or n_modules < 1:
-        raise ValueError(f"n_modules must be a whole number of at least 1; got {n_modules!r}; pass n_modules >= 1")
-    if n_modules > 1 and not isinstance(inclusion, Beta):
-        raise ValueError(
-            f"modules have inclusion probabilities to be learnt; got n_modules={n_modules} with inclusion given; pass "
-            "inclusion=Beta(1, 1), or leave n_modules out"
-        )
+def checked_count(name: str, value: Any) -> int:
+    """A whole number of at least one; anything else is refused."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1; got {value!r}; pass {name} >= 1")
+    return int(value)
 
 
 def _row_names(inclusion: Any) -> list[str] | None:

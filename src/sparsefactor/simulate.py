@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .model import Beta, Prior, draw_modules
+from .model import Beta, Prior, checked_count, draw_modules
 
 Array = NDArray[np.float64]
 
@@ -96,7 +96,7 @@ def simulate(
     missing: fraction of the entries made NaN, at random; every feature and every sample keeps at least one.
     seed: parts have streams of their own, so e.g. another snr or missing leaves loadings and activations alone.
     """
-    G, N = _checked_count("n_features", n_features), _checked_count("n_samples", n_samples)
+    G, N = checked_count("n_features", n_features), checked_count("n_samples", n_samples)
     if inclusion is not None and prior is not None:
         raise ValueError(
             "inclusion must come from one place; got both inclusion and prior; leave inclusion out, or put it "
@@ -111,8 +111,7 @@ def simulate(
     rngs = [np.random.default_rng(child) for child in _checked_seed(seed).spawn(6)]
     rng_Z, rng_L, rng_F, rng_precision, rng_noise, rng_missing = rngs
 
-    rate = np.zeros(0)
-    modules: dict[str, Any] = {}
+    rate, modules = np.zeros(0), dict[str, Any]()
     if prior is not None:
         probability = prior.inclusion_matrix()
         if prior.n_modules > 1:
@@ -120,8 +119,7 @@ def simulate(
             probability = modules["module_rate"][modules["module"]]
             rate = probability.mean(axis=0)
         elif isinstance(prior.inclusion, Beta):
-            rate = rng_Z.beta(prior.inclusion.a, prior.inclusion.b, size=K)
-            probability = rate
+            probability = rate = rng_Z.beta(prior.inclusion.a, prior.inclusion.b, size=K)
     if given_L is not None and inclusion is None:
         Z = given_L != 0
     elif probability is None:
@@ -249,12 +247,6 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
-def _checked_count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1; got {value!r}; pass {name} >= 1")
-    return int(value)
-
-
 def _checked_seed(seed: Any) -> np.random.SeedSequence:
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise ValueError(f"seed must be a whole number of at least 0; got {seed!r}; pass e.g. seed=0")
@@ -293,7 +285,7 @@ def _agreed_n_factors(
     n_factors: int | None, probability: Array | None, prior: Prior | None, L: Array | None, F: Array | None
 ) -> int:
     claims = {
-        "n_factors": None if n_factors is None else _checked_count("n_factors", n_factors),
+        "n_factors": None if n_factors is None else checked_count("n_factors", n_factors),
         "inclusion": None if probability is None or probability.ndim == 0 else probability.shape[-1],
         "prior": None if prior is None else prior.K,
         "loadings": None if L is None else L.shape[1],

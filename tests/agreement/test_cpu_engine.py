@@ -22,13 +22,6 @@ from sparsefactor.kernels.contract import Sums, VIColumns, VIRows
 from sparsefactor.kernels.cpu.tiles import column_lists
 from sparsefactor.kernels.reference import ReferenceKernels
 
-
-@pytest.fixture(autouse=True, scope="module")
-def one_blas_thread():
-    with single_blas_thread():
-        yield
-
-
 # ---- threads ------------------------------------------------------------------------------------------------------
 
 

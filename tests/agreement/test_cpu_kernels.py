@@ -16,18 +16,10 @@ from tests.agreement.cases import (
 
 from sparsefactor.data import as_data
 from sparsefactor.engine.local import CpuKernels
-from sparsefactor.engine.threads import single_blas_thread
 from sparsefactor.kernels import noise as noise_py
 from sparsefactor.kernels.contract import VIColumns, VIRows
 from sparsefactor.kernels.reference import ReferenceKernels
 from sparsefactor.model import Prior
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_blas_thread():
-    with single_blas_thread():
-        yield
-
 
 # ---- variational inference ------------------------------------------------------------------------------------
 

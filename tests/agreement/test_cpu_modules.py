@@ -15,16 +15,9 @@ from tests.agreement.cases import (
 )
 
 from sparsefactor.engine.local import CpuKernels
-from sparsefactor.engine.threads import single_blas_thread
 from sparsefactor.kernels.contract import Message, VIRows
 from sparsefactor.kernels.reference import ReferenceKernels
 from sparsefactor.model import Beta, Prior
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_blas_thread():
-    with single_blas_thread():
-        yield
 
 
 def with_modules(case: Case, M: int) -> Case:

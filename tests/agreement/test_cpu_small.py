@@ -10,7 +10,6 @@ from tests.helpers.problems import random_vi_state, small_data
 
 from sparsefactor.data import as_data
 from sparsefactor.engine.local import CpuKernels
-from sparsefactor.engine.threads import single_blas_thread
 from sparsefactor.kernels.cpu import vi_small
 from sparsefactor.kernels.reference import ReferenceKernels
 from sparsefactor.model import Beta, Prior, gamma_kl
@@ -23,12 +22,6 @@ SHAPES = {
     "one feature": (1, 12, 3),
     "wide": (20, 3, 5),
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_blas_thread():
-    with single_blas_thread():
-        yield
 
 
 def pair(shape: str, inclusion, *, dtype=np.float64) -> tuple[CAVI, CAVI]:

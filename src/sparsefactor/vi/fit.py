@@ -18,7 +18,7 @@ from ..start import INITS, Start, starts
 from .modules import ModuleCAVI, in_modules, moduled, unsorted
 from .prune import pruned
 from .result import mean_signal, posterior
-from .rounding import learnt_from_rounding
+from .rounding import all_rounding
 from .state import CAVI
 from .trial import Tolerance, Trial
 
@@ -29,8 +29,6 @@ LAPS = ((12, 0.6), (30, 0.4), (60, 0.2))
 COARSE = 1e-3  # nats: while racing, an optimum known this well is known well enough
 KICKS = 2  # further directions a finalist tries to leave its optimum by
 LEADER_KICKS = 6  # and the winner
-
-EXPLAINED = "the factors explain these data to within rounding"
 
 Activations = Literal["independent", "joint"]
 
@@ -154,8 +152,6 @@ def _fit(data: Data, prior: Prior, options: Options) -> VIPosterior:
             trials[trial.number] = refined(trial, options, trials, tried)
             tried.clear()
         winner = best_of(trials if options.average else [trials[trial.number]])
-        if learnt_from_rounding(winner.cavi, winner.state):
-            raise beyond_precision(data, EXPLAINED)
     except KeyboardInterrupt:
         if not any(np.isfinite(trial.elbo) for trial in trials):
             raise
@@ -200,16 +196,15 @@ def run_trials(cavi: CAVI, options: Options, trials: list[Trial]) -> None:
 def best_of(trials: list[Trial]) -> Trial:
     """The trial with the highest ELBO."""
     best = max(trials, key=lambda trial: trial.elbo)
-    if best.cavi.within_rounding(best.state):
-        raise beyond_precision(best.cavi.data, EXPLAINED)
-    if not np.isfinite(best.elbo):
-        raise beyond_precision(best.cavi.data, "sums of squares of these data overflow")
+    finite = bool(np.isfinite(best.elbo))
+    if not finite or all_rounding(best.cavi, best.state):
+        why = (
+            "the factors explain these data to within rounding" if finite else "sums of squares of these data overflow"
+        )
+        single = best.cavi.data.Y.dtype != np.float64
+        remedy = "pass dtype=float64" if single else "rescale X to unit variance, or raise noise_rate"
+        raise ValueError(f"the ELBO must be one that this precision can compute; it is not, since {why}; {remedy}")
     return best
-
-
-def beyond_precision(data: Data, why: str) -> ValueError:
-    remedy = "rescale X to unit variance, or raise noise_rate" if data.Y.dtype == np.float64 else "pass dtype=float64"
-    return ValueError(f"the ELBO must be one that this precision can compute; it is not, since {why}; {remedy}")
 
 
 def race(trials: list[Trial], coarse: Tolerance, options: Options, rng: np.random.Generator) -> None:

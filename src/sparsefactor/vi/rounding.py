@@ -1,29 +1,36 @@
-"""Whether a state's residuals are residuals, or rounding.
+"""Whether a state's likelihood is one, or rounding.
 
-Residual sums of squares are formed by differences of far larger sums (3.4), so that a sweep reads the data twice and
-no more. Where factors explain a feature or a sample to within the rounding of those sums, its noise precision means
-nothing, and neither does the ELBO. A fit looks at its end, by residuals that are taken entry by entry.
+Expected residual sums of squares are formed by differences of far larger sums (3.4), so that a sweep reads the data
+twice and no more. Where factors explain features to within the rounding of those sums, they mean nothing, and neither
+does the ELBO. But residuals can be taken entry by entry as well, and then bound it from above.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import digamma
 
+from ..model import LOG_2PI
 from .state import CAVI, VIState
 
-# E[tau] times the residual is at most about the number of entries, for tau was learnt from that residual.
-TOO_MUCH = 3.0
+SLACK = 1e-6  # of the likelihood's size, for the rounding of an ordinary sum
 
 
-def learnt_from_rounding(cavi: CAVI, state: VIState) -> bool:
-    """Whether the noise of some feature or sample was."""
-    data, prior = cavi.data, cavi.prior
-    L, F = state.rows.eta * state.rows.mu, state.columns.f_mean
+def most_likelihood(cavi: CAVI, state: VIState) -> float:
+    """What the ELBO's term `likelihood` cannot exceed: (3.10) without the variances of loadings and activations."""
+    data, prior, columns = cavi.data, cavi.prior, state.columns
+    L, F = state.rows.eta * state.rows.mu, columns.f_mean
     if prior.noise == "feature":
         tau, rss, count = state.rows.tau, data.row_rss(L, F), data.row_count
+        shape = prior.noise_shape + 0.5 * count
     else:
-        tau, rss, count = cavi.weight(state.columns), data.column_rss(L, F), data.column_count
-        if prior.noise == "shared":
-            rss, count = rss.sum(keepdims=True), count.sum(keepdims=True)
-            tau = tau[:1]
-    return bool(np.any(tau * rss > TOO_MUCH * (count + 2.0 * prior.noise_shape)))
+        tau, rss, count = cavi.weight(columns), data.column_rss(L, F), data.column_count
+        shape = columns.tau_shape
+    log_tau = digamma(shape) - np.log(shape) + np.log(tau)
+    return float(0.5 * (count @ (log_tau - LOG_2PI) - tau @ rss))
+
+
+def all_rounding(cavi: CAVI, state: VIState) -> bool:
+    """Whether the likelihood is higher than it can be."""
+    most = most_likelihood(cavi, state)
+    return bool(state.terms[0] > most + SLACK * max(1.0, abs(most)))

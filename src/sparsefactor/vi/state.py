@@ -43,19 +43,6 @@ class CAVI:
             self.fixed_logit = np.log(pi) - np.log1p(-pi)
             self.fixed_log_out = float(np.sum(np.log1p(-np.broadcast_to(pi, (data.n_features, prior.K)))))
         self.shortcut = kernels.vi_shortcut(joint)
-        self.most = self.most_likelihood()
-
-    def most_likelihood(self) -> float:
-        """What the ELBO's term `likelihood` cannot exceed, with residuals of zero everywhere, but by rounding."""
-        data, prior = self.data, self.prior
-        counts = {"feature": data.row_count, "sample": data.column_count, "shared": np.array([data.n_observed])}
-        count = counts[prior.noise]
-        log_tau = digamma(prior.noise_shape + 0.5 * count) - np.log(prior.noise_rate)
-        return float(0.5 * count @ log_tau - 0.5 * data.n_observed * LOG_2PI)
-
-    def within_rounding(self, state: VIState) -> bool:
-        """Whether the factors explain the data to within rounding, so that the ELBO says nothing."""
-        return bool(state.terms[0] > self.most + 1e-6 * max(1.0, abs(self.most)))
 
     # ---- a whole sweep ------------------------------------------------------------------------------------------
 
