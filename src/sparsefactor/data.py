@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .computed import computed
 
 # Squares of the entries and their sums over a matrix must stay inside float64's range.
 LARGEST_MAGNITUDE = 1e150
@@ -45,35 +46,35 @@ class Data:
     def is_complete(self) -> bool:
         return self.observed is None
 
-    @cached_property
+    @computed
     def row_count(self) -> NDArray[np.float64]:
         """(G,) observed entries of each feature."""
         if self.observed is None:
             return np.full(self.n_features, float(self.n_samples))
         return self.observed.sum(axis=1, dtype=np.float64)
 
-    @cached_property
+    @computed
     def column_count(self) -> NDArray[np.float64]:
         """(N,) observed entries of each sample."""
         if self.observed is None:
             return np.full(self.n_samples, float(self.n_features))
         return self.observed.sum(axis=0, dtype=np.float64)
 
-    @cached_property
+    @computed
     def n_observed(self) -> float:
         return float(self.row_count.sum())
 
-    @cached_property
+    @computed
     def row_ss(self) -> NDArray[np.float64]:
         """(G,) sum of squares of each feature."""
         return np.einsum("ij,ij->i", self.Y, self.Y, dtype=np.float64)
 
-    @cached_property
+    @computed
     def column_ss(self) -> NDArray[np.float64]:
         """(N,) sum of squares of each sample."""
         return np.einsum("ij,ij->j", self.Y, self.Y, dtype=np.float64)
 
-    @cached_property
+    @computed
     def unit_scale(self) -> float:
         """Root mean square of the observed entries; 1 for all-zero data."""
         biggest = max(float(self.Y.max()), -float(self.Y.min()))

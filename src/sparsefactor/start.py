@@ -7,12 +7,12 @@ lie in the span of the leading singular vectors and differ by how these are rota
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .computed import computed
 from .data import Data
 from .kernels.contract import Array
 from .model import Prior
@@ -96,7 +96,7 @@ class StartMaker:
     def activations(self) -> Array:
         return self._vectors[1]
 
-    @cached_property
+    @computed
     def _vectors(self) -> tuple[Array, Array]:
         """(G, r) loadings U S / sqrt(N) of the data at unit scale and (r, N) activations sqrt(N) V', r <= K."""
         data, scale = self.data, self.data.unit_scale
