@@ -1,4 +1,4 @@
-# Every target sets up .venv by itself; a stamp per set of extras keeps a second run from installing again.
+# Every target sets up .venv by itself; a stamp for each set of extras keeps a second run from installing again.
 PYTHON ?= python3
 VENV   := .venv
 PY     := $(VENV)/bin/python
@@ -21,6 +21,11 @@ $(PY):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; got %s.%s; set PYTHON=" % sys.version_info[:2])'
 	@$(PYTHON) -m venv $(VENV) || { rm -f $(PY); exit 1; }
 
+$(VENV)/.installed: pyproject.toml | $(PY)
+	@echo "Installing sparsefactor into $(VENV)"
+	@$(PY) -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
 $(VENV)/.installed-%: pyproject.toml | $(PY)
 	@echo "Installing sparsefactor[$*] into $(VENV)"
 	@$(PY) -m pip install --quiet --disable-pip-version-check --editable ".[$*]"
@@ -28,7 +33,7 @@ $(VENV)/.installed-%: pyproject.toml | $(PY)
 
 .PRECIOUS: $(VENV)/.installed-%
 
-demo: $(VENV)/.installed-demo
+demo: $(VENV)/.installed
 	$(VENV)/bin/sparsefactor reproduce simulated --quick --jobs $$(nproc) --out demo-output
 
 test: $(VENV)/.installed-test

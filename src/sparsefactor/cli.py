@@ -193,10 +193,8 @@ def prior_of(factors: int, inclusion: float | None, modules: int, noise: Noise) 
 
 def read_table(path: Path, features_as_rows: bool) -> Any:
     """A pandas frame with samples as rows."""
-    try:
-        import pandas as pd
-    except ImportError as problem:
-        raise typer.BadParameter(f'reading {path} needs pandas; pip install "sparsefactor[frames]"') from problem
+    import pandas as pd
+
     frame = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path, index_col=0)
     frame.index, frame.columns = frame.index.astype(str), frame.columns.astype(str)
     return frame.T if features_as_rows else frame

@@ -141,7 +141,8 @@ def measure(array: xarray.DataArray) -> xarray.DataArray:
 
 def _measures(x: Array) -> Array:
     """(len(MEASURES), n) of parameters (n, chain, draw), by arviz-stats."""
-    stats = _array_stats()
+    from arviz_stats.base.array import array_stats as stats
+
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         # Where each chain is stuck at its own value, R-hat is infinite, and rightly so.
         warnings.simplefilter("ignore", RuntimeWarning)
@@ -155,17 +156,6 @@ def _measures(x: Array) -> Array:
                 x.std(axis=(1, 2)),
             ]
         )
-
-
-def _array_stats() -> Any:
-    try:
-        from arviz_stats.base.array import array_stats
-    except ImportError as problem:
-        raise ImportError(
-            f"diagnostics need arviz-stats, which cannot be imported ({problem}); "
-            'install it with "pip install sparsefactor[diagnostics]"'
-        ) from problem
-    return array_stats
 
 
 # ---- summaries ----------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAVY = ("jax", "dask", "matplotlib", "anndata", "sklearn", "numba")
+HEAVY = ("jax", "dask", "matplotlib", "anndata", "sklearn", "numba", "pandas", "rich", "typer", "xarray", "zarr")
 IMPORT_SECONDS = 1.0
 
 PROBE = """

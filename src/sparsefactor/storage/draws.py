@@ -296,13 +296,8 @@ def open_tree(layout: Layout, folder: Path, n_chains: int, n_draws: int) -> xr.D
 
 
 def import_zarr() -> Any:
-    try:
-        import zarr
-    except ImportError as problem:
-        raise ImportError(
-            f"draws on disk need zarr, which cannot be imported ({problem}); "
-            'install it with "pip install sparsefactor[storage]", or leave path out'
-        ) from problem
+    import zarr
+
     if int(zarr.__version__.split(".")[0]) < 3:
         raise ImportError(
             f"draws on disk need zarr 3 or newer; got {zarr.__version__}; pip install --upgrade zarr, or leave path out"

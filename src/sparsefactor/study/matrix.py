@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import sparsefactor as sf
 
+from ..errors import needs
 from .gauges import rrmse
 
 Array = NDArray[np.float64]
@@ -63,9 +64,7 @@ def _read_rds(path: Path) -> Matrix:
     try:
         import rdata
     except ImportError as problem:
-        raise ImportError(f'reading {path.name} needs rdata; install it with "pip install sparsefactor[study]"') from (
-            problem
-        )
+        raise needs(f"reading {path.name}", "rdata", "files", problem) from problem
     found = rdata.read_rds(path)
     if hasattr(found, "dims"):  # a matrix with names comes as an xarray.DataArray
         rows, columns = (found.coords[d].values if d in found.coords else None for d in found.dims)
