@@ -71,3 +71,37 @@ sys.exit(code)
 """,
         seconds=5,
     )
+
+
+def test_children_fit_while_a_thread_is_fitting():
+    run(
+        """
+import sparsefactor as sf
+from sparsefactor.engine.blas import find_libraries
+
+sim = sf.simulate(n_features=600, n_samples=400, inclusion=[0.3] * 6, snr=5, seed=0)
+
+def fit():
+    return sf.fit_vi(sim.X, sf.Prior(n_factors=6, inclusion=0.3), n_trials=1, seed=0, n_threads=2).elbo
+
+def fit_as_before():
+    assert fit() == own
+    assert [library.get() for library in libraries] == threads
+
+own = fit()
+libraries = find_libraries()
+threads = [library.get() for library in libraries]
+stop = threading.Event()
+
+def keep_fitting():
+    while not stop.is_set():
+        fit()
+
+thread = threading.Thread(target=keep_fitting)
+thread.start()
+codes = [in_a_child(fit_as_before) for _ in range(12)]
+stop.set()
+thread.join()
+assert codes == [0] * 12, codes
+"""
+    )

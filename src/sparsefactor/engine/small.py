@@ -9,6 +9,7 @@ from ..kernels.cpu.tiles import Problem, packed_size
 from ..kernels.cpu.vi_rows import FactorMajor
 from ..kernels.cpu.vi_small import Constants, Space, small_columns, small_finish, small_space
 from ..model import Beta, Prior
+from .blas import hold_single_blas_thread
 from .memory import Memory
 
 
@@ -68,6 +69,7 @@ class SmallVI:
             space = self.spaces.pop()
         except IndexError:  # all are in use by other threads
             space = small_space(self.problem.Y, self.problem.tile, K)
+        hold_single_blas_thread()
         elbo = small_finish(
             columns.f_mean,
             columns.f_var,

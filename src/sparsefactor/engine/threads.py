@@ -1,4 +1,4 @@
-"""Threads that share the tiles of a row pass, and one BLAS thread for each of them.
+"""Threads that share the tiles of a row pass.
 
 The library's own threads are few, shared by all fits of the process and idle between passes. A caller always works
 on its own share, and takes back whatever the others have not begun, so that many fits at once never wait in line.
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from queue import SimpleQueue
 from typing import Any
+
+from .blas import hold_single_blas_thread, keep_single_blas_thread
+from .blas import single_blas_thread as single_blas_thread
 
 
 def available_cores() -> int:
@@ -64,6 +66,7 @@ class _Workers:
 
 
 def _work(queue: SimpleQueue[_Part]) -> None:
+    keep_single_blas_thread()
     while True:
         part = queue.get()
         part.run_unless_claimed()
@@ -75,6 +78,7 @@ _workers = _Workers()
 
 def run_parts(task: Callable[..., None], parts: Sequence[tuple[Any, ...]]) -> None:
     """Call task(*part) for every part, the first on the calling thread; returns when all are done."""
+    hold_single_blas_thread()
     if len(parts) == 1:
         task(*parts[0])
         return
@@ -101,60 +105,9 @@ def split(n: int, parts: int) -> list[tuple[int, int]]:
     return list(pairwise(bounds))
 
 
-class _BlasLimit:
-    """How many are inside `single_blas_thread`, and what to restore when the last one leaves."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.inside = 0
-        self.controller: Any = None
-        self.limiter: Any = None
-
-    def enter(self) -> None:
-        with self.lock:
-            if self.inside == 0:
-                if self.controller is None:
-                    self.controller = _blas_controller()
-                self.limiter = self.controller.limit(limits=1, user_api="blas")
-            self.inside += 1
-
-    def leave(self) -> None:
-        with self.lock:
-            self.inside -= 1
-            if self.inside == 0:
-                self.limiter.restore_original_limits()
-                self.limiter = None
-
-
-def _blas_controller() -> Any:
-    """Finding the BLAS libraries takes milliseconds, so it is done once, after SciPy has loaded its own."""
-    import scipy.linalg.cython_blas  # noqa: F401
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()
-
-
-_blas_limit = _BlasLimit()
-
-
-@contextmanager
-def single_blas_thread() -> Iterator[None]:
-    """Hold every BLAS library at one thread; the first one in sets the limit, the last one out restores it.
-
-    Around a fit, not around a sweep. Without it results are right, but BLAS threads and ours compete for cores and
-    sums may depend on the number of threads.
-    """
-    _blas_limit.enter()
-    try:
-        yield
-    finally:
-        _blas_limit.leave()
-
-
 def _forget_threads() -> None:
     """A forked child has none of its parent's threads, and locks may be held by nobody."""
     _workers.__init__()  # type: ignore[misc]
-    _blas_limit.lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):

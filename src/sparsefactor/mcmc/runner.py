@@ -39,7 +39,7 @@ def run_chains(
     """Bring every chain to its end. On an interrupt, or when one fails, all stop after their sweep and are saved."""
     stop = threading.Event()
     # A pool of its own: the engine's threads serve the row passes of these chains.
-    with single_blas_thread(), ThreadPoolExecutor(workers(n_jobs, len(chains)), "sparsefactor-chain") as pool:
+    with ThreadPoolExecutor(workers(n_jobs, len(chains)), "sparsefactor-chain") as pool:
         futures = [pool.submit(_run, chain, stop, run, checkpoint_seconds) for chain in chains]
         try:
             with display:
@@ -58,6 +58,11 @@ def run_chains(
 
 
 def _run(chain: Chain, stop: threading.Event, run: RunFolder | None, checkpoint_seconds: float) -> None:
+    with single_blas_thread():  # this thread's own, where a BLAS has one for each
+        _advance(chain, stop, run, checkpoint_seconds)
+
+
+def _advance(chain: Chain, stop: threading.Event, run: RunFolder | None, checkpoint_seconds: float) -> None:
     timer = Timer(checkpoint_seconds)
     while not chain.done and not stop.is_set():
         chain.advance()
