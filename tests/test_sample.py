@@ -281,14 +281,14 @@ def test_an_interrupt_of_the_starts_is_an_interrupt(easy, monkeypatch, init):
 
 
 def test_all_of_sample_holds_blas_at_one_thread(easy, monkeypatch):
-    from sparsefactor.engine.threads import _blas_limit
+    from sparsefactor.engine.blas import _limit as blas_limit
 
     module = sys.modules["sparsefactor.mcmc.sample"]
     inside = []
 
     def watched(function):
         def watching(*args):
-            inside.append(_blas_limit.inside)
+            inside.append(blas_limit.inside)
             return function(*args)
 
         return watching
@@ -298,7 +298,7 @@ def test_all_of_sample_holds_blas_at_one_thread(easy, monkeypatch):
     sf.sample(easy.X, PRIOR, **SHORT)
     assert len(inside) == 3
     assert min(inside) >= 1
-    assert _blas_limit.inside == 0
+    assert blas_limit.inside == 0
 
 
 def test_the_signal_is_added_up_in_parts(monkeypatch):
