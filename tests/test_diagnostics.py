@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import arviz_stats as az
 import numpy as np
 import pandas as pd
@@ -10,6 +12,7 @@ import xarray as xr
 
 import sparsefactor as sf
 from sparsefactor.diagnostics import find_modes, measure, summaries
+from sparsefactor.diagnostics.measures import measures
 from sparsefactor.posterior import Labels, MCMCPosterior
 from sparsefactor.storage.moments import chain_moments, reduced
 
@@ -70,9 +73,13 @@ def test_good_chains_pass(good):
     assert "The draws can be used" in d.verdict
     assert str(d) == d.verdict
     assert [mode.chains for mode in d.modes] == [(0, 1, 2, 3)]
-    assert list(d.table.index) == ["factor 0", "factor 1", "noise precision", "signal norm", "log joint"]
-    assert d.table["r_hat"].between(0.99, 1.05).all()
-    assert d.table["ess_bulk"].gt(200).all()
+    assert list(d.table.index) == [
+        *("factor 1", "factor 2", "noise precision", "signal norm"),
+        *("active loadings", "factors in use", "log joint"),
+    ]
+    moving = d.table.drop(index=["active loadings", "factors in use"])
+    assert moving["r_hat"].between(0.99, 1.05).all()
+    assert moving["ess_bulk"].gt(200).all()
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # ArviZ on constant parameters
@@ -92,7 +99,7 @@ def test_numbers_are_those_of_arviz(good):
             ours = d.parameters[name].sel(measure=measured).values
             keep = varies if name == "loadings" else np.ones(ours.shape, dtype=bool)
             np.testing.assert_allclose(ours[keep], theirs[name].values[keep], rtol=1e-12)
-    worst = d.quantities.loc[("factor 1", "activations")]
+    worst = d.quantities.loc[("factor 2", "activations")]
     assert worst["r_hat"] == d.parameters["activations"].sel(measure="r_hat").values[:, 1].max()
     assert worst["n_parameters"] == N
 
@@ -100,10 +107,10 @@ def test_numbers_are_those_of_arviz(good):
 def test_constant_parameters_take_no_part(good):
     d = good.diagnostics()
     assert np.isnan(d.parameters["loadings"].sel(measure="r_hat").values[:3, 0]).all()
-    assert d.quantities.loc[("factor 0", "loadings"), "n_parameters"] == G - 3
-    assert d.quantities.loc[("factor 0", "n_active"), "n_parameters"] == 0
-    assert np.isnan(d.quantities.loc[("factor 0", "n_active"), "r_hat"])
-    assert d.table[["r_hat", "ess_bulk", "ess_tail"]].notna().all(axis=None)
+    assert d.quantities.loc[("factor 1", "loadings"), "n_parameters"] == G - 3
+    assert d.quantities.loc[("factor 1", "n_active"), "n_parameters"] == 0
+    assert np.isnan(d.quantities.loc[("factor 1", "n_active"), "r_hat"])
+    assert d.table.loc[:"signal norm", ["r_hat", "ess_bulk", "ess_tail"]].notna().all(axis=None)
 
 
 def test_a_factor_that_is_dead_everywhere_gives_a_verdict():
@@ -129,9 +136,9 @@ def test_a_chain_in_another_mode_is_named():
     assert not d.ok
     assert [(mode.name, mode.chains) for mode in d.modes] == [("A", (0, 1, 3)), ("B", (2,))]
     assert d.modes[1].log_joint == pytest.approx(mc.draws["sample_stats"]["lp"].values[2].mean())
-    assert "factor 1: R-hat" in d.verdict
-    assert "factor 0: R-hat" not in d.verdict
-    assert "chain 2 (log joint -39.9)" in d.verdict
+    assert "factor 2: R-hat" in d.verdict
+    assert "factor 1: R-hat" not in d.verdict
+    assert "2 modes, A: chains 0, 1 and 3 (log joint 0.0); B: chain 2 (log joint -39.9)" in d.verdict
     assert "keep_chains([0, 1, 3])" in d.verdict
     assert "run longer" in d.verdict
     assert mc.keep_chains([0, 1, 3]).diagnostics().ok
@@ -159,8 +166,8 @@ def test_creeping_chains_are_told_to_run_longer():
     d = made(creep).diagnostics()
     assert not d.ok
     assert "too few effective draws" in d.verdict
-    assert "for factor 0, where 200 are wanted" in d.verdict
-    assert d.table.loc["factor 0", "worst"] == "loading_precision"
+    assert "for factor 1, where 200 are wanted" in d.verdict
+    assert d.table.loc["factor 1", "worst"] == "loading_precision"
     assert "run longer" in d.verdict
 
 
@@ -173,12 +180,113 @@ def test_chains_stuck_at_different_values_are_not_overlooked():
     assert "noise precision: R-hat" in d.verdict
 
 
+def spoil(name, where, value):
+    def change(variables):
+        variables[name][where] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (spoil("noise_precision", (1, 7, 2), np.nan), "chain 1: noise precision not finite at draw 7"),
+        (spoil("noise_precision", (3, 0, 2), np.inf), "chain 3: noise precision not finite at draw 0"),
+        (spoil("loading_precision", (0, 9, 1), np.inf), "chain 0: loading precision not finite at draw 9"),
+        (spoil("loadings", (2, 3, 4, 1), np.nan), "chain 2: loadings not finite at draw 3"),
+        (spoil("activations", 2, np.nan), "chain 2: activations not finite at draw 0"),
+        (spoil("lp", 1, np.nan), "chain 1: log joint not finite at draw 0"),
+        (spoil("lp", (slice(None), slice(None)), -5.0), "chain 0: log joint never changes"),
+        (spoil("activations", (1, slice(None), 3), 0.5), "chain 1: activations never changes at 2 of 60 places"),
+    ],
+)
+def test_broken_draws_are_never_passed(change, said):
+    d = made(change).diagnostics()
+    assert not d.ok
+    assert "Not to be trusted" in d.verdict
+    assert said in d.verdict
+    assert "sample again" in d.verdict
+
+
+def test_chains_that_never_move_are_never_passed():
+    def freeze(variables):
+        for name in variables:
+            variables[name] = np.broadcast_to(variables[name][:1, :1], variables[name].shape)
+
+    d = made(freeze).diagnostics()
+    assert not d.ok
+    assert "chain 0: activations never changes" in d.verdict
+    assert "keep_chains" not in d.verdict.partition("sample again")[2].partition(";")[0]  # no chain is left to keep
+
+
+def test_a_broken_chain_can_be_left_out():
+    d = made(spoil("activations", 2, np.nan)).diagnostics()
+    assert "keep_chains([0, 1, 3])" in d.verdict
+    assert made(spoil("activations", 2, np.nan)).keep_chains([0, 1, 3]).diagnostics().ok
+
+
+def test_precisions_of_an_empty_factor_may_rest():
+    def kill(variables):
+        variables["loadings"][..., 1], variables["inclusion"][..., 1] = 0.0, False
+        variables["loading_precision"][..., 1] = np.finfo(float).tiny
+        variables["activations"][..., 1] = np.random.default_rng(0).normal(size=(C, T, N))
+
+    d = made(kill).diagnostics()
+    assert d.ok, d.verdict
+    assert "factor 2 is empty, or nearly so" in d.verdict
+
+
+def test_a_factor_that_no_chain_finds_is_judged_without_its_label():
+    def surplus(variables):
+        rng = np.random.default_rng(0)
+        variables["activations"][..., 1] = rng.normal(size=(C, T, N))
+        # Two of the chains keep their prior draws of an empty factor elsewhere: a matter of labels alone.
+        variables["loadings"][..., 1], variables["inclusion"][..., 1] = 0.0, False
+        variables["loading_precision"][:2, :, 1] *= 100.0
+
+    mc = made(surplus)
+    assert mc.diagnostics().table.loc["factor 2", "r_hat"] > 1.5
+    assert mc.diagnostics().ok
+
+    def grow(variables):
+        surplus(variables)
+        variables["inclusion"][2, ..., 1] = True  # one chain uses it: seen without labels
+
+    d = made(grow).diagnostics()
+    assert not d.ok
+    assert "active loadings: R-hat" in d.verdict
+
+
+@pytest.mark.parametrize(("n_chains", "n_draws"), [(4, 300), (3, 101), (2, 7), (2, 5), (4, 4), (1, 50)])
+def test_measures_of_odd_parameters_are_those_of_arviz(n_chains, n_draws):
+    from arviz_stats.base import array_stats
+
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(24, n_chains, n_draws))
+    x[::4] = np.cumsum(x[::4], axis=2)
+    x[1::4] *= rng.random(x[1::4].shape) < 0.3  # a spike of ties
+    x[2::4] = rng.integers(0, 3, x[2::4].shape)
+    x = x[np.ptp(x, axis=(1, 2)) > 0]
+    axes = {"chain_axis": 1, "draw_axis": 2}
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        theirs = [
+            array_stats.rhat(x, **axes) if n_chains > 1 else np.full(len(x), np.nan),
+            array_stats.ess(x, **axes, method="bulk"),
+            array_stats.ess(x, **axes, method="tail", prob=(0.05, 0.95)),
+            array_stats.mcse(x, **axes, method="mean"),
+            x.std(axis=(1, 2)),
+        ]
+    np.testing.assert_allclose(measures(x), theirs, rtol=1e-12)
+    np.testing.assert_array_equal(measures(x, quick=True)[:2], measures(x)[:2])
+
+
 def test_one_chain_is_not_enough():
     d = made(n_chains=1).diagnostics()
     assert not d.ok
     assert "R-hat needs two chains" in d.verdict
     assert "n_chains=4" in d.verdict
-    assert d.table["ess_bulk"].notna().all()
+    assert d.table.loc[:"signal norm", "ess_bulk"].notna().all()
     assert not made(n_draws=3).diagnostics().ok
 
 
@@ -188,12 +296,14 @@ def test_summaries_are_what_their_names_say(good):
     np.testing.assert_allclose(found["loadings_norm"], (L**2).sum(2))
     np.testing.assert_allclose(found["activations_norm"], (F**2).sum(2))
     np.testing.assert_array_equal(found["n_active"], (L != 0).sum(2))
+    np.testing.assert_array_equal(found["active_loadings"], (L != 0).sum((2, 3)))
+    np.testing.assert_array_equal(found["factors_in_use"], (L != 0).any(2).sum(2))
     np.testing.assert_allclose(found["signal_norm"], ((F @ np.swapaxes(L, 2, 3)) ** 2).sum((2, 3)))
 
 
 def test_passes_over_parts_change_nothing(good, monkeypatch):
     before = good.diagnostics()
-    monkeypatch.setattr("sparsefactor.diagnostics.PASS_BYTES", C * T * K * 8 * 2)
+    monkeypatch.setattr("sparsefactor.diagnostics.quantities.PASS_BYTES", C * T * K * 8 * 2)
     monkeypatch.setattr("sparsefactor.storage.lazy.BLOCK_BYTES", 1000)
     after = good.diagnostics()
     xr.testing.assert_allclose(after.parameters, before.parameters, rtol=1e-9)

@@ -347,3 +347,18 @@ def test_the_tutorial_runs(tutorials):
     assert "The draws can be used" in page
     assert "Not to be trusted yet" in page
     assert "has seed=0; got seed=1" in page
+
+
+def test_a_bad_verdict_is_a_warning():
+    sim = sf.simulate(n_features=20, n_samples=15, inclusion=[0.5, 0.5], snr=5, seed=0)
+    prior = sf.Prior(n_factors=2, inclusion=0.5)
+    with pytest.warns(sf.SamplingWarning, match="Not to be trusted yet.* where 100 are wanted") as caught:
+        mc = sf.sample(sim.X, prior, n_chains=2, n_warmup=5, n_draws=6)
+    assert str(caught[0].message) == mc.diagnostics().verdict
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_good_verdict_is_no_warning():
+    sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5], snr=5, seed=0)
+    assert sf.sample(sim.X, sf.Prior(n_factors=1, inclusion=0.5), n_draws=400, n_warmup=100).diagnostics().ok

@@ -19,6 +19,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from .diagnostics import Diagnostics as Diagnostics
+    from .diagnostics import SamplingWarning as SamplingWarning
     from .mcmc import CheckpointWarning as CheckpointWarning
     from .mcmc import sample as sample
     from .metrics import baseline as baseline
@@ -42,6 +43,7 @@ _HOME = {
     "Diagnostics": "diagnostics",
     "MCMCPosterior": "posterior",
     "Prior": "model",
+    "SamplingWarning": "diagnostics",
     "Start": "start",
     "Status": "posterior",
     "VIPosterior": "posterior",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,6 +15,8 @@ from ..relabel import Relabelling, fixed_point
 from ..storage.draws import Sink
 from ..storage.moments import blocks, chain_moments, mixture, posterior_fields
 from .chain import Chain
+
+logger = logging.getLogger("sparsefactor")
 
 HELD_BYTES = 100e6  # activations up to this size are read once and held
 
@@ -53,7 +56,10 @@ def label(draws: xr.DataTree, prior: Prior) -> Relabelling:
     """What `relabel` finds for these draws, reading the activations block by block (section 5)."""
     F = Activations(draws)
     lead = F.source.shape[:2]
-    return fixed_point(F, lead, prior.factor_groups(), unit_norm=lead[0] > 1)
+    found = fixed_point(F, lead, prior.factor_groups(), unit_norm=lead[0] > 1)
+    if not found.converged:
+        logger.warning("relabelling stopped after %d rounds, before nothing changed any more", found.n_iter)
+    return found
 
 
 def posterior(prior: Prior, labels: Labels, sink: Sink, chains: Sequence[Chain]) -> MCMCPosterior:

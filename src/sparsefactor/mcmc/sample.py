@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..data import Data, as_data
+from ..diagnostics import SamplingWarning, judge
 from ..engine import build_kernels
 from ..engine.threads import single_blas_thread
 from ..model import Prior, check_prior
@@ -139,6 +140,8 @@ def sample(
     checkpoint_seconds: what a kill may cost, where there is a path.
     precision: of loadings and noise precisions on disk; "double" keeps every bit at nearly twice the size, and is
         used for data at a scale beyond single precision.
+
+    Warns (SamplingWarning, with the verdict of `mc.diagnostics()`) where the draws are not to be trusted.
     """
     check_prior(prior)
     options = Options(
@@ -158,7 +161,11 @@ def sample(
         precision=precision,
     )
     with single_blas_thread():  # starts, sweeps and moments: no sum depends on the number of BLAS threads
-        return _sample(as_data(X, center=center), prior, options)
+        result = _sample(as_data(X, center=center), prior, options)
+    verdict = judge(result)
+    if not verdict.ok:
+        warnings.warn(verdict.text, SamplingWarning, stacklevel=2)
+    return result
 
 
 def _sample(data: Data, prior: Prior, options: Options) -> MCMCPosterior:

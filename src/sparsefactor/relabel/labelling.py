@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
 Signs = NDArray[np.int8]
-
-logger = logging.getLogger("sparsefactor")
 
 # A variance below this share of the activations' mean square is raised to it: draws that hardly differ would
 # otherwise make one entry outweigh all others (and draws that do not differ at all, divide by zero).
@@ -104,7 +101,6 @@ def fixed_point(
         order, signs = new_order, new_signs
         cost.append(risk)
     if not converged:
-        logger.warning("relabelling stopped at max_iter=%d before it reached a fixed point; raise max_iter", max_iter)
         mean, variance = _step_1(F, scale, order, signs, floor)
     return Relabelling(
         permutations=order.reshape(*lead, -1),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from .labelling import MAX_ITER, Labelling, fixed_point
 
 if TYPE_CHECKING:
     import xarray
+
+logger = logging.getLogger("sparsefactor")
 
 
 def relabel(
@@ -51,6 +54,8 @@ def relabel(
     lead = activations.shape[:-2]
     F = activations.reshape(-1, *activations.shape[-2:])
     found = fixed_point(F, lead, labels, bool(unit_norm), int(max_iter))
+    if not found.converged:
+        logger.warning("relabelling stopped at max_iter=%d before it reached a fixed point; raise max_iter", max_iter)
     return (_relabel_tree(draws, found), found) if is_tree else found
 
 

@@ -1,0 +1,65 @@
+"""What `mc.diagnostics()` returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..posterior import MCMCPosterior
+from .modes import Mode
+from .quantities import lines, quantities
+from .verdict import judge
+
+if TYPE_CHECKING:
+    import pandas
+    import xarray
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnostics:
+    """What `MCMCPosterior.diagnostics` returns.
+
+    table: a line per factor and per label-free quantity: the worst R-hat, the smallest effective sample sizes and the
+        largest Monte Carlo error (in posterior standard deviations) of what belongs to it, and which that is.
+    quantities: the same, a line per factor and kind of parameter. parameters: every parameter, NaN where constant.
+    """
+
+    ok: bool
+    verdict: str
+    modes: tuple[Mode, ...]
+    table: pandas.DataFrame = field(repr=False)
+    quantities: pandas.DataFrame = field(repr=False)
+    parameters: xarray.Dataset = field(repr=False)
+
+    def __str__(self) -> str:
+        return self.verdict
+
+
+def diagnose(mc: MCMCPosterior) -> Diagnostics:
+    """Every measure of every parameter, summarised, and a verdict."""
+    import pandas as pd
+    import xarray as xr
+
+    measured = dict(quantities(mc))
+    listed = [line for name, values in measured.items() for line in lines(name, values)]
+    by_quantity = pd.DataFrame(listed).drop(columns="factor").set_index(["subject", "quantity"])
+    verdict = judge(mc, listed)
+    return Diagnostics(verdict.ok, verdict.text, verdict.modes, _worst(by_quantity), by_quantity, xr.Dataset(measured))
+
+
+def _worst(quantities: pandas.DataFrame) -> pandas.DataFrame:
+    """A line per subject, with the quantity that mixes worst."""
+    import pandas as pd
+
+    lines = {}
+    for subject, group in quantities.groupby(level="subject", sort=False):
+        inner = group.droplevel("subject")
+        by = inner["r_hat"] if inner["r_hat"].notna().any() else -inner["ess_bulk"]
+        lines[subject] = {
+            "r_hat": inner["r_hat"].max(),
+            "ess_bulk": inner["ess_bulk"].min(),
+            "ess_tail": inner["ess_tail"].min(),
+            "mcse_over_sd": inner["mcse_over_sd"].max(),
+            "worst": by.idxmax() if by.notna().any() else "constant",
+        }
+    return pd.DataFrame.from_dict(lines, orient="index")
