@@ -114,11 +114,8 @@ def as_data(X: Any, *, center: bool = False, dtype: Any = np.float64) -> Data:
         return X
     if np.dtype(dtype) not in (np.float64, np.float32):
         raise ValueError(f"dtype must be float64 or float32; got {np.dtype(dtype)}; leave it out")
-    values, sample_names, feature_names = _values_and_names(X)
-    values = _as_float_matrix(values)
+    values, samples, features = read_matrix(X)
     n_samples, n_features = values.shape
-    samples = _checked_names(sample_names, n_samples, "sample")
-    features = _checked_names(feature_names, n_features, "feature")
 
     missing = np.isnan(values)
     _check_values(values, missing, features, samples)
@@ -144,6 +141,14 @@ def as_data(X: Any, *, center: bool = False, dtype: Any = np.float64) -> Data:
                 "pass center=False, or check that X has samples as rows and features as columns"
             )
     return Data(Y=Y, observed=observed, offset=offset, feature_names=features, sample_names=samples)
+
+
+def read_matrix(X: Any) -> tuple[NDArray[np.floating], NDArray[Any], NDArray[Any]]:
+    """The values of X (n_samples, n_features) as floating-point numbers, and the names of samples and features."""
+    values, sample_names, feature_names = _values_and_names(X)
+    values = _as_float_matrix(values)
+    samples = _checked_names(sample_names, values.shape[0], "sample")
+    return values, samples, _checked_names(feature_names, values.shape[1], "feature")
 
 
 def _values_and_names(X: Any) -> tuple[Any, Any, Any]:

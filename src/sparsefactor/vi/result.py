@@ -41,6 +41,9 @@ def posterior(winner: Trial, trials: list[Trial], status: Status) -> VIPosterior
         if trial.number != winner.number and trial.status is Status.CONVERGED
     ]
     data = cavi.data
+    parameters = {name: a for name, a in (rows._asdict() | columns._asdict()).items() if a is not NONE}
+    if cavi.prior.noise == "feature":
+        parameters["tau_shape"] = cavi.prior.noise_shape + 0.5 * data.row_count  # its mean is `tau`
     return VIPosterior(
         prior=cavi.prior,
         labels=Labels(feature_names=data.feature_names, sample_names=data.sample_names, offset=data.offset),
@@ -58,6 +61,6 @@ def posterior(winner: Trial, trials: list[Trial], status: Status) -> VIPosterior
         trial_records=[trial.record(won=trial.number == winner.number) for trial in trials],
         stability=recurrence(columns.f_mean, others),
         status=status,
-        parameters={name: a for name, a in (rows._asdict() | columns._asdict()).items() if a is not NONE},
+        parameters=parameters,
         **modules,
     )

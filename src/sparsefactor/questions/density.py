@@ -1,0 +1,132 @@
+"""How likely data are under a posterior: whole samples that it has not seen, or entries held out of its own."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+from scipy.stats import t as student
+
+from ..model import LOG_2PI, log_gamma_density
+from ..posterior import MCMCPosterior, VIPosterior
+from ..storage.moments import blocks
+from .noise import fixed_point, noise_grid, over_noise
+from .predict import noise_place, signal_variance
+from .project import observed_gram
+from .rows import each_draw, noise_shape, noise_variance, per_feature
+from .samples import Samples, new_samples, scale_of
+
+Array = NDArray[np.float64]
+Of = Literal["samples", "entries"]
+
+
+def covariance(p: VIPosterior | MCMCPosterior) -> Array:
+    """(n_features, n_features) the posterior mean of L L' + noise, in the data's units.
+
+    Where noise belongs to samples, that of the average training sample.
+    """
+    if isinstance(p, VIPosterior):
+        total = p.loadings_mean @ p.loadings_mean.T
+        noise = noise_variance(p)
+        diagonal = np.sum(p.loadings_sd**2, axis=1) + (noise.mean() if p.prior.noise == "sample" else noise)
+    else:
+        G = len(p.loadings_mean)
+        total, diagonal = np.zeros((G, G)), np.zeros(G)
+        for draw in each_draw(p):
+            total += draw.weight * (draw.L @ draw.L.T)
+            diagonal += draw.weight * (np.mean(1 / draw.tau) if p.prior.noise == "sample" else 1 / draw.tau)
+    total[np.diag_indices(len(total))] += diagonal
+    return np.asarray(total * np.outer(scale_of(p.labels), scale_of(p.labels)))
+
+
+def log_density(p: VIPosterior | MCMCPosterior, X: Any, *, of: Of = "samples") -> Array:
+    """(n,) log predictive density of each new sample, or the (n_samples, n_features) of held-out training entries."""
+    if of not in get_args(Of):
+        raise ValueError(f"of must be one of {get_args(Of)}; got {of!r}; choose one of them")
+    if of == "entries":
+        return entries_density(p, X)
+    samples = new_samples(X, p.labels)
+    units = samples.observed @ np.log(scale_of(p.labels))
+    if isinstance(p, VIPosterior):
+        return _under_q(p, samples) - units
+    terms, weights = [], []
+    for draw in each_draw(p):
+        if p.prior.noise == "sample":
+            gram, linear = observed_gram(draw.L, np.ones(len(draw.L)), samples), samples.Y @ draw.L
+            found = over_noise(gram, linear, np.sum(samples.Y**2, axis=1), samples.count, p.prior)
+            terms.append(found.log_density)
+        else:
+            terms.append(gaussian(draw.L, 1.0 / per_feature(p, draw.tau), samples))
+        weights.append(draw.weight)
+    return np.asarray(logsumexp(np.array(terms), axis=0, b=np.array(weights)[:, None])) - units
+
+
+def _under_q(p: VIPosterior, samples: Samples) -> Array:
+    """(n,) of the Gaussian that has the predictive mean and covariance under q."""
+    spread = np.sum(p.loadings_sd**2, axis=1)
+    if p.prior.noise != "sample":
+        return gaussian(p.loadings_mean, spread + per_feature(p, noise_variance(p)), samples)
+    # The noise of a new sample is known by its prior alone, over which the density is averaged.
+    gram = observed_gram(p.loadings_mean, np.ones(len(spread)), samples)
+    squares, count = np.sum(samples.Y**2, axis=1), samples.count
+    middle = fixed_point(gram, samples.Y @ p.loadings_mean, squares, count, p.prior, joint=True)
+    grid = noise_grid(middle, p.n_factors, count, p.prior)
+    log_p = log_gamma_density(grid, p.prior.noise_shape, p.prior.noise_rate) + np.log(grid)
+    for j in range(len(grid)):
+        one = samples.one(j)
+        log_p[j] += [float(gaussian(p.loadings_mean, spread + 1.0 / tau, one)[0]) for tau in grid[j]]
+    return np.asarray(logsumexp(log_p, axis=1) + np.log(np.log(grid[:, 1] / grid[:, 0])))
+
+
+def gaussian(L: Array, noise: Array, samples: Samples) -> Array:
+    """(n,) log N(y | 0, L L' + diag(noise)) of each sample's observed entries; noise: (G,)."""
+    K = L.shape[1]
+    weight = 1.0 / noise
+    precision = np.eye(K) + observed_gram(L, weight, samples)
+    linear = samples.Y @ (weight[:, None] * L)
+    wide = np.broadcast_to(precision, (len(linear), K, K))
+    explained = np.einsum("jk,jk->j", linear, np.linalg.solve(wide, linear[:, :, None])[:, :, 0])
+    log_det = samples.observed @ np.log(noise) + np.linalg.slogdet(precision)[1]
+    return np.asarray(-0.5 * (samples.count * LOG_2PI + log_det + samples.Y**2 @ weight - explained))
+
+
+def entries_density(p: VIPosterior | MCMCPosterior, X: Any) -> Array:
+    """(n_samples, n_features) log density of entries of the training samples that the fit did not see.
+
+    X: the shape of the training data, with numbers at the held-out entries; NaN elsewhere, and NaN there in the answer.
+    """
+    values = np.asarray(X, dtype=np.float64)
+    shape = (len(p.activations_mean), len(p.loadings_mean))
+    if values.shape != shape:
+        raise ValueError(
+            f"held-out entries must come in the shape of the training data, {shape}; got {values.shape}; pass NaN "
+            'where an entry is not held out, or of="samples" for new samples'
+        )
+    j, i = np.nonzero(~np.isnan(values))
+    y = (values[j, i] - p.labels.offset[i]) / scale_of(p.labels)[i]
+    answer = np.full(shape, np.nan)
+    found = _entries_under_q(p, j, i, y) if isinstance(p, VIPosterior) else _entries_by_draw(p, j, i, y)
+    answer[j, i] = found - np.log(scale_of(p.labels)[i])
+    return answer
+
+
+def _entries_under_q(p: VIPosterior, j: NDArray[np.intp], i: NDArray[np.intp], y: Array) -> Array:
+    """Student's t: exact where the signal is known, and with the right variance of the signal where it is not."""
+    at = noise_place(p, j, i)
+    tau, shape = np.atleast_1d(p.noise_precision_mean)[at], np.atleast_1d(noise_shape(p))[at]
+    mean = ((p.reconstruct() - p.labels.offset) / scale_of(p.labels))[j, i]
+    scale = np.sqrt(signal_variance(p, j, i) + 1.0 / tau)
+    return np.asarray(student.logpdf(y, df=2.0 * shape, loc=mean, scale=scale))
+
+
+def _entries_by_draw(p: MCMCPosterior, j: NDArray[np.intp], i: NDArray[np.intp], y: Array) -> Array:
+    total = np.full(len(y), -np.inf)
+    for draw in each_draw(p):
+        precision = np.atleast_1d(draw.tau)[noise_place(p, j, i)]
+        for part in blocks(len(y), 1_000_000):
+            residual = y[part] - np.einsum("ek,ek->e", draw.F[j[part]], draw.L[i[part]])
+            log_p = 0.5 * (np.log(precision[part]) - LOG_2PI) - 0.5 * precision[part] * residual**2
+            total[part] = np.logaddexp(total[part], np.log(draw.weight) + log_p)
+    return total

@@ -1,0 +1,66 @@
+"""Which loadings are there, and of which sign: local false sign rates, and lists at a false discovery rate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from ..posterior import MCMCPosterior, VIPosterior
+from .rows import each_draw
+
+if TYPE_CHECKING:
+    import pandas
+
+Array = NDArray[np.float64]
+
+
+def local_false_sign_rate(p: VIPosterior | MCMCPosterior) -> Array:
+    """(n_features, n_factors) the probability that a loading is zero or has the other sign than its likelier one."""
+    if isinstance(p, VIPosterior):
+        mu, s2, eta = (p.parameters[name] for name in ("mu", "s2", "eta"))
+        return np.asarray(1.0 - eta * ndtr(np.abs(mu) / np.sqrt(s2)))
+    above, below = np.zeros_like(p.loadings_mean), np.zeros_like(p.loadings_mean)
+    for draw in each_draw(p):
+        above += draw.weight * (draw.L > 0)
+        below += draw.weight * (draw.L < 0)
+    return np.asarray(np.clip(1.0 - np.maximum(above, below), 0.0, 1.0))
+
+
+def discoveries(p: VIPosterior | MCMCPosterior, fdr: float = 0.05, *, by: str = "inclusion") -> pandas.DataFrame:
+    """One line for each feature of each factor that is found at this Bayesian false discovery rate, surest first."""
+    import pandas as pd
+
+    if isinstance(fdr, bool) or not isinstance(fdr, int | float | np.number) or not 0 < fdr < 1:
+        raise ValueError(f"fdr must lie strictly between 0 and 1; got {fdr!r}; pass e.g. 0.05")
+    if by not in ("inclusion", "sign"):
+        raise ValueError(f"by must be 'inclusion' or 'sign'; got {by!r}; choose one of them")
+    signs = local_false_sign_rate(p)
+    wrong = 1.0 - p.inclusion_prob if by == "inclusion" else signs
+    frames = []
+    for k in range(p.n_factors):
+        chosen, rate = found(wrong[:, k], fdr)
+        frames.append(
+            pd.DataFrame(
+                {
+                    "factor": np.full(len(chosen), k + 1),
+                    "feature": p.feature_names[chosen],
+                    "loading": p.loadings_mean[chosen, k],
+                    "sd": p.loadings_sd[chosen, k],
+                    "inclusion_prob": p.inclusion_prob[chosen, k],
+                    "lfsr": signs[chosen, k],
+                    "fdr": rate,
+                }
+            )
+        )
+    return pd.concat(frames, ignore_index=True)
+
+
+def found(wrong: Any, fdr: float) -> tuple[NDArray[np.intp], Array]:
+    """The longest list, surest first, whose mean probability of being wrong is at most fdr; and that mean along it."""
+    order = np.argsort(wrong, kind="stable")
+    rate = np.cumsum(wrong[order]) / np.arange(1, len(order) + 1)
+    n = int(np.searchsorted(rate, fdr, side="right"))  # the mean of ascending numbers ascends
+    return order[:n], rate[:n]

@@ -1,0 +1,114 @@
+"""Activations of new samples: the update that the fit itself makes, with its features held as they are.
+
+Under q, a sample's activations have precision I + sum_i tau_i E[l_i l_i'] over its observed features (docs/math.md, 3.5
+and 3.6), so the loadings' uncertainty counts. With draws, the same holds in each, and the draws are averaged.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..posterior import MCMCPosterior, VIPosterior
+from .noise import fixed_point, over_noise
+from .rows import each_draw, feature_blocks, loading_covariance
+from .samples import Samples, new_samples
+
+Array = NDArray[np.float64]
+
+
+class Activations(NamedTuple):
+    """The law of new samples' activations: (n, K) means and (1 or n, K, K) covariances."""
+
+    mean: Array
+    covariance: Array
+    tau: Array | None = None  # (n,) the samples' own noise precisions, where noise belongs to samples
+
+    @property
+    def variance(self) -> Array:
+        return np.broadcast_to(np.einsum("jkk->jk", self.covariance), self.mean.shape)
+
+
+def transform(p: VIPosterior | MCMCPosterior, X: Any, *, return_sd: bool = False) -> Array | tuple[Array, Array]:
+    """(n, n_factors) the posterior mean of new samples' activations, and their standard deviation if asked for."""
+    samples = new_samples(X, p.labels)
+    if isinstance(p, VIPosterior):
+        found = under_q(p, samples)
+        return (found.mean, np.sqrt(found.variance)) if return_sd else found.mean
+    total, square = np.zeros((len(samples.Y), p.n_factors)), np.zeros((len(samples.Y), p.n_factors))
+    for draw in each_draw(p):
+        found = under_draw(p, draw.L, draw.tau, samples)
+        total += draw.weight * found.mean
+        square += draw.weight * (found.variance + found.mean**2)
+    return (total, np.sqrt(np.maximum(square - total**2, 0.0))) if return_sd else total
+
+
+def under_q(p: VIPosterior, samples: Samples) -> Activations:
+    """q(f) of each sample, of the family that the fit used: joint over the factors, or independent."""
+    weight = p.noise_precision_mean if p.prior.noise == "feature" else np.ones(len(p.loadings_mean))
+    gram, linear = _gram_under_q(p, samples, weight), samples.Y @ (weight[:, None] * p.loadings_mean)
+    joint = p.parameters["f_var"].ndim == 3
+    if p.prior.noise == "sample":
+        tau = fixed_point(gram, linear, np.sum(samples.Y**2, axis=1), samples.count, p.prior, joint=joint)
+        found = solved(gram, linear, tau)._replace(tau=tau)
+    else:
+        found = solved(gram, linear, 1.0 if p.prior.noise == "feature" else float(p.noise_precision_mean))
+    if joint:
+        return found
+    # The means of independent factors solve the same equations; their variances are one over the diagonal.
+    precision = np.linalg.inv(found.covariance)
+    diagonal = np.zeros_like(precision)
+    at = np.arange(p.n_factors)
+    diagonal[:, at, at] = 1.0 / precision[:, at, at]
+    return found._replace(covariance=diagonal)
+
+
+def under_draw(p: MCMCPosterior, L: Array, tau: Array, samples: Samples) -> Activations:
+    """f given one draw of the features; where each sample has a noise of its own, averaged over that as well."""
+    weight = tau if p.prior.noise == "feature" else np.ones(len(L))
+    gram, linear = observed_gram(L, weight, samples), samples.Y @ (weight[:, None] * L)
+    if p.prior.noise != "sample":
+        return solved(gram, linear, 1.0 if p.prior.noise == "feature" else float(tau))
+    found = over_noise(gram, linear, np.sum(samples.Y**2, axis=1), samples.count, p.prior)
+    return Activations(found.mean, found.covariance, 1.0 / found.noise_variance)
+
+
+def solved(gram: Array, linear: Array, tau: Any) -> Activations:
+    """N(P^-1 tau b, P^-1) with P = I + tau D; gram: (1 or n, K, K); linear: (n, K); tau: a number or (n,)."""
+    tau = np.atleast_1d(np.asarray(tau, dtype=np.float64))
+    covariance = np.linalg.inv(np.eye(gram.shape[-1]) + tau[:, None, None] * gram)
+    each = np.broadcast_to(covariance, (len(linear), *gram.shape[1:]))
+    return Activations(np.einsum("jkl,jl->jk", each, tau[:, None] * linear), covariance)
+
+
+def observed_gram(L: Array, weight: Array, samples: Samples) -> Array:
+    """(1 or n, K, K) sum of weight_i l_i l_i' over the features observed in each sample; one where all are."""
+    if samples.complete:
+        return ((weight[:, None] * L).T @ L)[None]
+    return _summed(samples, len(L), L.shape[1], lambda rows: weight[rows, None, None] * _outer(L[rows]))
+
+
+def _gram_under_q(p: VIPosterior, samples: Samples, weight: Array) -> Array:
+    """As `observed_gram`, of E[l_i l_i'] under q."""
+
+    def outer(rows: slice) -> Array:
+        return weight[rows, None, None] * (_outer(p.loadings_mean[rows]) + loading_covariance(p, rows))
+
+    G, K = p.loadings_mean.shape
+    if samples.complete:
+        return np.sum([outer(rows).sum(axis=0) for rows in feature_blocks(G, K)], axis=0)[None]
+    return _summed(samples, G, K, outer)
+
+
+def _summed(samples: Samples, G: int, K: int, outer: Any) -> Array:
+    """(n, K, K) each sample's sum of outer(features) over what is observed, a block of features at a time."""
+    total = np.zeros((len(samples.Y), K * K))
+    for rows in feature_blocks(G, K):
+        total += samples.observed[:, rows].astype(np.float64) @ outer(rows).reshape(-1, K * K)
+    return total.reshape(-1, K, K)
+
+
+def _outer(L: Array) -> Array:
+    return L[:, :, None] * L[:, None, :]

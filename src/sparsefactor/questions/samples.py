@@ -1,0 +1,99 @@
+"""The border for samples that a fit has not seen: checked, matched by name, centred and scaled as its data were."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..data import read_matrix
+from ..posterior import Labels
+
+Array = NDArray[np.float64]
+NAMED = 3  # so many names are spelt out in an error
+
+
+@dataclass(frozen=True)
+class Samples:
+    """New samples with the features in the fit's order."""
+
+    Y: Array  # (n, G) in the model's units, 0 where missing
+    observed: NDArray[np.bool_]  # (n, G)
+    values: Array  # (n, G) as they came
+    order: NDArray[np.intp]  # (G,) where in X each feature was
+
+    @property
+    def complete(self) -> bool:
+        return bool(self.observed.all())
+
+    def one(self, j: int) -> Samples:
+        """Sample j alone."""
+        return replace(self, Y=self.Y[[j]], observed=self.observed[[j]], values=self.values[[j]])
+
+    @property
+    def count(self) -> Array:
+        """(n,) observed entries of each sample."""
+        return self.observed.sum(axis=1, dtype=np.float64)
+
+
+def new_samples(X: Any, labels: Labels) -> Samples:
+    """X: (n, n_features), NaN where missing, with the features of the fit in any order if both are named."""
+    given, sample_names, feature_names = read_matrix(X)
+    order = matched(feature_names, given.shape[1], labels.feature_names)
+    values: Array = given[:, order].astype(np.float64)
+    observed = ~np.isnan(values)
+    if np.isinf(values).any():
+        row, column = np.argwhere(np.isinf(values))[0]
+        raise ValueError(
+            f"X must be finite (NaN marks a missing entry); sample {sample_names[row]!s} is infinite at feature "
+            f"{labels.feature_names[column]!s}; replace it by NaN or by a number"
+        )
+    empty = ~observed.any(axis=1)
+    if empty.any():
+        raise ValueError(
+            f"every sample must have at least one observed entry; sample {sample_names[int(np.argmax(empty))]!s} has "
+            f"none ({int(empty.sum())} such in all); drop them"
+        )
+    Y = (values - labels.offset) / scale_of(labels)
+    Y[~observed] = 0.0
+    return Samples(Y, observed, values, order)
+
+
+def scale_of(labels: Labels) -> Array:
+    """(n_features,) what scaling divided each feature by."""
+    return np.asarray(getattr(labels, "scale", np.ones(len(labels.offset))))
+
+
+def matched(given: NDArray[Any], size: int, wanted: NDArray[Any]) -> NDArray[np.intp]:
+    """(n_features,) where in X each feature of the fit is; by name where both have names, else by position."""
+    named = given.dtype.kind not in "iu" and wanted.dtype.kind not in "iu"
+    if not named:
+        if size != len(wanted):
+            raise ValueError(
+                f"X must have the {len(wanted)} features of the fit; got {size}; pass the same features in the same "
+                "order, or frames with names"
+            )
+        return np.arange(size)
+    place = {str(name): at for at, name in enumerate(given)}
+    absent = [str(name) for name in wanted if str(name) not in place]
+    if absent:
+        raise ValueError(
+            f"X must have every feature of the fit; {_listed(absent)} lacking; if they were not measured, say so: "
+            "X.reindex(columns=p.feature_names) marks them as missing"
+        )
+    known = {str(name) for name in wanted}
+    other = [name for name in place if name not in known]
+    if other:
+        raise ValueError(
+            f"X must have the features of the fit only; {_listed(other)} unknown to it; select: X[p.feature_names]"
+        )
+    return np.array([place[str(name)] for name in wanted], dtype=np.intp)
+
+
+def _listed(names: list[str]) -> str:
+    """The first few names, and how many more there are."""
+    text = ", ".join(repr(name) for name in names[:NAMED])
+    more = len(names) - NAMED
+    return f"{text} and {more} more are" if more > 0 else f"{text} {'is' if len(names) == 1 else 'are'}"
