@@ -105,3 +105,29 @@ thread.join()
 assert codes == [0] * 12, codes
 """
     )
+
+
+def test_a_child_compiles_though_a_thread_was_compiling():
+    run(
+        """
+from numba.core.compiler_lock import global_compiler_lock
+from sparsefactor.kernels.cpu.compiled import OPTIONS, njit
+
+compiling, leave = threading.Event(), threading.Event()
+
+def compile():
+    with global_compiler_lock:
+        compiling.set()
+        leave.wait(1.0)
+
+thread = threading.Thread(target=compile)
+thread.start()
+compiling.wait()
+
+def twice():
+    assert njit(**OPTIONS)(lambda x: 2 * x)(2.0) == 4.0
+
+sys.exit(in_a_child(twice))
+""",
+        seconds=20,
+    )

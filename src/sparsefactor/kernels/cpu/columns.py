@@ -10,9 +10,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
-from .lanes import OPTIONS
+from .compiled import OPTIONS, njit
 
 
 @njit(**OPTIONS)

@@ -13,10 +13,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from ..noise import STREAM_L
-from .lanes import EXACT, INLINE_EXACT, LARGEST_EXPONENT, log_lane
+from .compiled import EXACT, INLINE_EXACT, njit
+from .lanes import LARGEST_EXPONENT, log_lane
 from .philox import normal
 
 STREAM_OF_L = np.uint64(STREAM_L)

@@ -8,13 +8,12 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from ..contract import Array
 from ..noise import STREAM_Z
+from .compiled import EXACT, njit
 from .gibbs_active import sample_l, sample_z
-from .lanes import EXACT
 from .philox import standard_gamma, units
 from .tiles import copy_matrix, packed_offset
 

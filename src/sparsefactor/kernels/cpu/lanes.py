@@ -12,23 +12,12 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
-LANES = 64  # rows updated together: eight vectors of eight doubles, enough to hide each other's latency
-# Division by zero gives inf as in NumPy; sums may be taken in any order, but infinities and NaN keep their meaning.
-OPTIONS: dict[str, Any] = {
-    "nogil": True,
-    "cache": True,
-    "error_model": "numpy",
-    "fastmath": {"contract", "reassoc", "nsz"},
-}
-# Where the order of operations matters: to accuracy, or because a product of two large numbers would overflow.
-EXACT: dict[str, Any] = {**OPTIONS, "fastmath": {"contract"}}
-# For what is called in inner loops: a call that passes several arrays takes longer than a short loop.
-INLINE: dict[str, Any] = {**OPTIONS, "forceinline": True}
-INLINE_EXACT: dict[str, Any] = {**EXACT, "forceinline": True}
+from .compiled import EXACT, njit
 
+LANES = 64  # rows updated together: eight vectors of eight doubles, enough to hide each other's latency
 LARGEST_EXPONENT = 700.0  # exp of it is still finite, and odds that large are certainty
 LOG2_E = 1.4426950408889634
 LN2_HIGH, LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10

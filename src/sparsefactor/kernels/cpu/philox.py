@@ -7,10 +7,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from ..noise import ROUND_0, ROUND_1, STREAM_TAU, UNIT, WEYL_0, WEYL_1
-from .lanes import EXACT, INLINE_EXACT
+from .compiled import EXACT, INLINE_EXACT, njit
 
 LOW = np.uint64(0xFFFFFFFF)
 HALF = np.uint64(32)

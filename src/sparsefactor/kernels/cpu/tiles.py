@@ -11,13 +11,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from ...data import Data
 from ...model import Prior
 from ..contract import Array, Message, Sums
-from .lanes import LANES, OPTIONS
+from .compiled import OPTIONS, njit
+from .lanes import LANES
 
 ROWS_PER_TILE = 448  # fewer would cost more in calls to BLAS and in adding tiles than they spread over threads
 MOST_TILES = 32

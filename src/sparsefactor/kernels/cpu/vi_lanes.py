@@ -8,9 +8,9 @@ The lanes' array W holds FIELDS quantities of each row; arrays (K, LANES) hold a
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from .lanes import INLINE, LANES, OPTIONS, exp_lane, log_lane
+from .compiled import INLINE, OPTIONS, njit
+from .lanes import LANES, exp_lane, log_lane
 
 # Where each quantity lies in the array of lanes.
 FIELDS = 20

@@ -4,9 +4,7 @@
 
 from __future__ import annotations
 
-from numba import njit
-
-from .lanes import INLINE, OPTIONS
+from .compiled import INLINE, OPTIONS, njit
 from .tiles import packed_offset
 from .vi_lanes import U
 

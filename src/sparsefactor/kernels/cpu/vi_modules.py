@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from ..contract import Array
-from .lanes import INLINE, LARGEST_EXPONENT, OPTIONS, exp_lane, log_lane
+from .compiled import INLINE, OPTIONS, njit
+from .lanes import LARGEST_EXPONENT, exp_lane, log_lane
 from .tiles import copy_matrix, packed_offset, packed_size, unpack
 
 FACTORS_PER_LOG = 64  # of so many numbers between 1 and 2 the product is far from overflowing

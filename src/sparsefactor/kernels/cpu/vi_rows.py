@@ -12,11 +12,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from ..contract import Array
-from .lanes import LANES, OPTIONS
+from .compiled import OPTIONS, njit
+from .lanes import LANES
 from .tiles import copy_matrix, packed_size, unpack
 from .vi_lanes import (
     A_KK,

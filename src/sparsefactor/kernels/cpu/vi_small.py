@@ -13,12 +13,12 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from ..contract import Array
 from .columns import independent_shared
-from .lanes import EXACT, LANES
+from .compiled import EXACT, njit
+from .lanes import LANES
 from .tiles import TileSums, add_tiles, packed_size
 from .vi_lanes import FIELDS
 from .vi_rows import VIMessage, VIScratch, vi_tiles
