@@ -57,7 +57,7 @@ def test_simulate_then_sample(tmp_path) -> None:
     run("sample", tmp_path / "X.csv", *options, "--out", tmp_path / "p.sf")
     p = sf.load(tmp_path / "p.sf")
     assert p.loadings_mean.shape == (800, 2)
-    run("sample", tmp_path / "X.csv", *options, "--out", tmp_path / "q.sf", "--features-as-rows")
+    run("sample", tmp_path / "X.csv", *options, "--out", tmp_path / "q.sf", "--transpose")
     assert sf.load(tmp_path / "q.sf").loadings_mean.shape == (100, 2)
 
 

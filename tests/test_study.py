@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import struct
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.helpers.browser import Browser, find_chromium
+from tests.helpers.rds import as_rds
 
 import sparsefactor as sf
 from sparsefactor import plot
@@ -335,28 +335,6 @@ def test_soft_svd_beats_the_mean_on_low_rank_data_only() -> None:
     assert noise["soft-thresholded SVD"] > 0.95
 
 
-def as_rds(values: np.ndarray, rows: list[str], columns: list[str]) -> bytes:
-    """A numeric matrix with dimnames as R's saveRDS(m, version = 2) writes it, before compression."""
-    integer, real, text, vector, pairs, symbol, char, end = 13, 14, 16, 19, 2, 1, 9, 254
-
-    def pack(*numbers: int) -> bytes:
-        return struct.pack(f">{len(numbers)}i", *numbers)
-
-    def string(word: str) -> bytes:
-        return pack(char | 1 << 18, len(word)) + word.encode()
-
-    def pair(name: str, value: bytes) -> bytes:
-        return pack(pairs | 1 << 10, symbol) + string(name) + value
-
-    def strings(words: list[str]) -> bytes:
-        return pack(text, len(words)) + b"".join(map(string, words))
-
-    numbers = values.T.astype(">f8").tobytes()  # R keeps columns together
-    names = pack(vector, 2) + strings(rows) + strings(columns)
-    attributes = pair("dim", pack(integer, 2, *values.shape)) + pair("dimnames", names) + pack(end)
-    return b"X\n" + pack(2, 0x30500, 0x20300, real | 1 << 9, values.size) + numbers + attributes
-
-
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".parquet", ".rds"])
 def test_matrices_are_read(tmp_path, suffix) -> None:
     import pandas as pd
@@ -369,18 +347,21 @@ def test_matrices_are_read(tmp_path, suffix) -> None:
         path.write_bytes(gzip.compress(as_rds(frame.to_numpy(), list(frame.index), list(frame.columns))))
     else:
         frame.to_csv(path)
-    found = read_matrix(path)
+    found = read_matrix(path, transpose=True)
     np.testing.assert_array_equal(found.values, frame.to_numpy())
     assert found.sample_names == ["Liver", "Lung"]
     assert found.feature_names == ["r1", "r2", "r3"]
+    as_fit_reads_it = read_matrix(path)
+    np.testing.assert_array_equal(as_fit_reads_it.values, frame.to_numpy().T)
+    assert as_fit_reads_it.sample_names == ["r1", "r2", "r3"]
 
 
 def test_matrices_that_cannot_be_used_are_refused(tmp_path) -> None:
     with pytest.raises(FileNotFoundError, match="does not exist"):
         read_matrix(tmp_path / "none.csv")
-    (tmp_path / "a.xlsx").touch()
-    with pytest.raises(ValueError, match="convert it"):
-        read_matrix(tmp_path / "a.xlsx")
+    (tmp_path / "a.txt").touch()
+    with pytest.raises(ValueError, match="is empty"):
+        read_matrix(tmp_path / "a.txt")
     (tmp_path / "a.csv").write_text("n,a,b\nx,1,\ny,2,3\n")
     with pytest.raises(ValueError, match="must be complete"):
         read_matrix(tmp_path / "a.csv")

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .posterior import MCMCPosterior as MCMCPosterior
     from .posterior import Status as Status
     from .posterior import VIPosterior as VIPosterior
+    from .reading import read_table as read_table
     from .start import Start as Start
     from .storage import load as load
     from .vi import ConvergenceWarning as ConvergenceWarning
@@ -52,6 +53,7 @@ _HOME = {
     "fill_in_error": "metrics",
     "fit_vi": "vi",
     "load": "storage",
+    "read_table": "reading",
     "sample": "mcmc",
     "score": "metrics",
 }

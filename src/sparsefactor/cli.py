@@ -23,7 +23,7 @@ Modules = Annotated[int, typer.Option(min=1, help="Modules that features may fal
 Seed = Annotated[int, typer.Option(min=0)]
 Table = Annotated[Path, typer.Argument(help="CSV or Parquet: samples as rows, features as columns, names beside them.")]
 Result = Annotated[Path, typer.Argument(help="A posterior saved by fit, sample or p.save().")]
-Turned = Annotated[bool, typer.Option("--features-as-rows", help="The table has features as rows instead.")]
+Turned = Annotated[bool | None, typer.Option("--transpose/--no-transpose", help="Lines are features.")]
 
 
 class Noise(StrEnum):
@@ -60,12 +60,13 @@ def reproduce_gtex(
     full: bool = False,
     seed: Seed = 0,
     jobs: Jobs = 1,
+    transpose: Turned = None,
 ) -> None:
-    """Section 5.2: fill in a tenth of the entries of a matrix of features by samples."""
+    """Section 5.2: fill in a tenth of the entries of a matrix of samples by features."""
     from .study import read_matrix
     from .study import reproduce_gtex as run
 
-    matrix = None if data is None else read_matrix(data)
+    matrix = None if data is None else read_matrix(data, transpose=transpose)
     with Display() as display:
         page = run(out, matrix, level=level_of(quick, full), seed=seed, jobs=jobs, report=display.show)
     typer.echo(f"Report: {page.resolve()}")
@@ -95,10 +96,10 @@ def fit(
     average: Annotated[bool, typer.Option(help="Predict missing entries by the mean over all trials.")] = False,
     center: bool = False,
     seed: Seed = 0,
-    features_as_rows: Turned = False,
+    transpose: Turned = None,
 ) -> None:
     """Fit by variational inference and save the posterior."""
-    X = read_table(table, features_as_rows)
+    X = sf.read_table(table, transpose=transpose)
     p = sf.fit_vi(
         X, prior_of(factors, inclusion, modules, noise), n_trials=trials, average=average, center=center, seed=seed
     )
@@ -119,10 +120,10 @@ def sample(
     draws: Annotated[int, typer.Option(min=1)] = 1000,
     center: bool = False,
     seed: Seed = 0,
-    features_as_rows: Turned = False,
+    transpose: Turned = None,
 ) -> None:
     """Sample the posterior by Gibbs sampling and save it."""
-    X = read_table(table, features_as_rows)
+    X = sf.read_table(table, transpose=transpose)
     prior = prior_of(factors, inclusion, modules, noise)
     p = sf.sample(X, prior, n_chains=chains, n_warmup=warmup, n_draws=draws, center=center, seed=seed)
     p.save(out)
@@ -189,15 +190,6 @@ def benchmark(features: int = 800, samples: int = 100, factors: int = 6, sweeps:
 def prior_of(factors: int, inclusion: float | None, modules: int, noise: Noise) -> sf.Prior:
     given: Any = sf.Beta(1, 1) if inclusion is None else inclusion
     return sf.Prior(n_factors=factors, inclusion=given, n_modules=modules, noise=noise.value)
-
-
-def read_table(path: Path, features_as_rows: bool) -> Any:
-    """A pandas frame with samples as rows."""
-    import pandas as pd
-
-    frame = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path, index_col=0)
-    frame.index, frame.columns = frame.index.astype(str), frame.columns.astype(str)
-    return frame.T if features_as_rows else frame
 
 
 class Display:

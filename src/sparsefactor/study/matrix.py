@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 import sparsefactor as sf
 
-from ..errors import needs
 from .gauges import rrmse
 
 Array = NDArray[np.float64]
@@ -25,7 +24,10 @@ PENALTIES = 25
 
 @dataclass(frozen=True)
 class Matrix:
-    """values: (n_features, n_samples); `made` says in words that no file was read, and is empty otherwise."""
+    """values: (n_features, n_samples); source: as the command line spells it.
+
+    `made` says in words that no file was read, and is empty otherwise.
+    """
 
     values: Array
     feature_names: list[str]
@@ -38,56 +40,19 @@ class Matrix:
         return hashlib.sha256(np.ascontiguousarray(self.values).tobytes()).hexdigest()[:24]
 
 
-def read_matrix(path: Path) -> Matrix:
-    """A CSV file (may be compressed), a Parquet file or R's .rds, with features as rows and samples as columns."""
-    if not path.exists():
-        raise FileNotFoundError(f"data must be a file; {str(path)!r} does not exist; check the path")
-    suffixes = path.suffixes
-    if ".csv" in suffixes or ".tsv" in suffixes:
-        import pandas as pd
-
-        frame = pd.read_csv(path, index_col=0, sep="\t" if ".tsv" in suffixes else ",")
-    elif ".parquet" in suffixes:
-        import pandas as pd
-
-        frame = pd.read_parquet(path)
-        if not pd.api.types.is_numeric_dtype(frame.dtypes.iloc[0]):
-            frame = frame.set_index(frame.columns[0])
-    elif path.suffix.lower() == ".rds":
-        return _read_rds(path)
-    else:
-        raise ValueError(f"data must be .csv, .csv.gz, .tsv, .parquet or .rds; got {path.name!r}; convert it")
-    return _checked(frame.to_numpy(), frame.index, frame.columns, path)
-
-
-def _read_rds(path: Path) -> Matrix:
-    try:
-        import rdata
-    except ImportError as problem:
-        raise needs(f"reading {path.name}", "rdata", "files", problem) from problem
-    found = rdata.read_rds(path)
-    if hasattr(found, "dims"):  # a matrix with names comes as an xarray.DataArray
-        rows, columns = (found.coords[d].values if d in found.coords else None for d in found.dims)
-        return _checked(found.values, rows, columns, path)
-    if hasattr(found, "columns"):
-        return _checked(found.to_numpy(), found.index, found.columns, path)
-    return _checked(np.asarray(found), None, None, path)
-
-
-def _checked(values: Any, rows: Any, columns: Any, path: Path) -> Matrix:
-    matrix = np.asarray(values)
-    if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
-        raise ValueError(
-            f"data must be a matrix of numbers, features by samples; {path.name} has shape {matrix.shape} and type "
-            f"{matrix.dtype}; keep names in the first column and the first line only"
-        )
-    if not np.isfinite(matrix).all():
+def read_matrix(path: Path, **choices: Any) -> Matrix:
+    """A file as `read_table` reads it: samples as lines, unless `transpose=True` says that features are."""
+    frame = sf.read_table(path, **choices)
+    if not np.isfinite(frame.to_numpy()).all():
         raise ValueError(
             f"data must be complete for the fill-in test; {path.name} has missing or infinite entries; drop their rows"
         )
-    names = [f"feature {i + 1}" for i in range(len(matrix))] if rows is None else [str(name) for name in rows]
-    samples = [f"sample {j + 1}" for j in range(matrix.shape[1])] if columns is None else [str(n) for n in columns]
-    return Matrix(matrix.astype(np.float64), names, samples, path.name)
+    features, samples = (
+        [f"{what} {i + 1}" for i in range(len(index))] if index.dtype.kind in "iu" else [str(name) for name in index]
+        for what, index in (("feature", frame.columns), ("sample", frame.index))
+    )
+    flag = " --transpose" if choices.get("transpose") else ""
+    return Matrix(frame.to_numpy().T.copy(), features, samples, path.name + flag)
 
 
 def made_matrix(shape: tuple[int, int] = FULL_SHAPE, n_factors: int = 26, seed: int = 0) -> Matrix:

@@ -1,0 +1,64 @@
+"""What a cell of a text table is: a number, a missing entry, or text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+# How people write that an entry is missing; an empty cell is the first of them.
+NA = ("", ".", "?", "-", "--", "NA", "na", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NAN", "null", "NULL", "None")
+INFINITE = ("inf", "infinity")
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+WITH_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
+THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+")
+WHOLE = re.compile(r"[+-]?\d+")
+
+
+class Reader:
+    """Tells cells apart, given how missing ones and decimals are written."""
+
+    def __init__(self, na: Iterable[str] = (), decimal: str = ".") -> None:
+        self.na = frozenset({*NA, *na})
+        self.decimal = decimal
+
+    def is_missing(self, cell: str) -> bool:
+        return cell.strip() in self.na
+
+    def is_number(self, cell: str) -> bool:
+        text = cell.strip()
+        if self.decimal == ",":
+            text = text.replace(",", ".")
+        return NUMBER.fullmatch(text) is not None or text.lstrip("+-").lower() in INFINITE
+
+    def is_text(self, cell: str) -> bool:
+        return not self.is_number(cell) and not self.is_missing(cell)
+
+
+def decimal_of(cells: Sequence[str]) -> str | None:
+    """The decimal sign that these cells use; None where 1,234 may be either 1.234 or 1234."""
+    commas = [cell.strip() for cell in cells if WITH_COMMA.fullmatch(cell.strip())]
+    if not commas or any("." in cell and NUMBER.fullmatch(cell.strip()) for cell in cells):
+        return "."
+    return None if all(THOUSANDS.fullmatch(cell) for cell in commas) else ","
+
+
+def are_whole(cells: Sequence[str]) -> bool:
+    return all(WHOLE.fullmatch(cell.strip()) for cell in cells)
+
+
+def counts_up(cells: Sequence[str]) -> bool:
+    """0, 1, 2, ... or 1, 2, 3, ...: what programs number lines and columns by."""
+    if len(cells) < 2 or not are_whole(cells):
+        return False
+    first = int(cells[0])
+    return first in (0, 1) and all(int(cell) == first + i for i, cell in enumerate(cells))
+
+
+def may_be_labels(cells: Sequence[str], body: Sequence[str]) -> bool:
+    """Whole numbers that could be names: years or running numbers in order, or any above numbers with decimals."""
+    if len(cells) < 2 or not are_whole(cells):
+        return False
+    numbers = [int(cell) for cell in cells]
+    if len(set(numbers)) < len(numbers):
+        return False  # names do not repeat
+    return numbers == sorted(numbers) or not are_whole([cell for cell in body if NUMBER.fullmatch(cell.strip())])

@@ -1,0 +1,228 @@
+"""Text tables: opened whatever their compression and encoding, read by pandas once their form is known."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import io
+import lzma
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import names
+from .cells import NA, Reader
+from .guess import SEPARATORS, SPACES, Form, Records, fields, form
+from .parts import Parts
+
+if TYPE_CHECKING:
+    from .table import Choices
+
+HEAD_LINES = 1000
+HEAD_CHARACTERS = 1 << 20  # and at least FEW lines
+FEW = 20
+COMPRESSED: dict[bytes, Callable[[Path, str], Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
+MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+
+
+def opened(path: Path) -> IO[bytes]:
+    """The file, decompressed where its first bytes say so."""
+    with path.open("rb") as file:
+        start = file.read(8)
+    for mark, open_file in COMPRESSED.items():
+        if start.startswith(mark):
+            unpacked: IO[bytes] = open_file(path, "rb")
+            return unpacked
+    return path.open("rb")
+
+
+@contextmanager
+def text_of(path: Path, encoding: str | None) -> Iterator[io.TextIOWrapper]:
+    """The text of a file; line ends are left to who reads."""
+    marked = "utf-8"
+    try:
+        with opened(path) as file:
+            start = file.read(4)
+        marked = next((name for mark, name in MARKS.items() if start.startswith(mark)), marked)
+        with opened(path) as file, io.TextIOWrapper(file, encoding=encoding or marked, newline="") as text:
+            yield text
+    except UnicodeError as problem:
+        raise ValueError(
+            f"text must be readable in its encoding; {path.name} is not in {encoding or marked} ({problem}); "
+            "pass encoding= (--encoding), often latin-1 or cp1252"
+        ) from None
+    except LookupError:
+        raise ValueError(f"encoding must be known to Python; got {encoding!r}; try latin-1 or cp1252") from None
+    except (EOFError, OSError, lzma.LZMAError) as problem:
+        if isinstance(problem, OSError) and problem.errno is not None:
+            raise
+        raise ValueError(f"a compressed file must be whole; {path.name} is not ({problem}); copy it again") from None
+
+
+def read_text(path: Path, choices: Choices) -> Parts:
+    """The table in a text file."""
+    with text_of(path, choices.encoding) as text:
+        head = _head(text)
+    if any("\0" in line for line in head):
+        raise ValueError(
+            f"a table must be text or of a known format; {path.name} holds other bytes; see docs for the formats"
+        )
+    try:
+        found, body = form(head, path.name, choices)
+    except csv.Error as problem:
+        raise ValueError(f"fields must be readable; {path.name}: {problem}; check its quotes and long names") from None
+    labels = names_of(path, choices, found)
+    check_numeric(path, found, body, choices)
+    values = parse(path, found, choices)
+    titles = [found.titles[j] for j in found.kept] if found.titles else None
+    if values.shape[1] > 1 and not (titles and titles[-1]) and _ends_empty(body, values):
+        values, titles = values[:, :-1], titles and titles[:-1]
+    named = found.names_at is not None
+    return Parts(
+        values=values,
+        rows=names.checked(labels, "line", path.name) if named else None,
+        columns=None if titles is None else names.checked(titles, "column", path.name),
+        kind=f"{SEPARATORS.get(found.sep, repr(found.sep))}-separated text"
+        + (", decimal commas" if found.decimal == "," else ""),
+        corner=found.titles[found.names_at] if found.titles and found.names_at is not None else "",
+    )
+
+
+def _ends_empty(body: Records, values: NDArray[np.float64]) -> bool:
+    """A last column of nothing at all comes from separators at the ends of lines."""
+    return all(not record[-1].strip() for record in body) and bool(np.isnan(values[:, -1]).all())
+
+
+def _head(text: io.TextIOWrapper) -> list[str]:
+    """The first lines: enough of them to judge by, whether they are short or long."""
+    lines: list[str] = []
+    size = 0
+    for line in text:
+        lines.append(line)
+        size += len(line)
+        if len(lines) >= HEAD_LINES or (size >= HEAD_CHARACTERS and len(lines) >= FEW):
+            break
+    # A name that spans lines must not be cut in two.
+    while sum(line.count('"') for line in lines) % 2 and (line := text.readline()):
+        lines.append(line)
+    return lines
+
+
+def names_of(path: Path, choices: Choices, found: Form) -> list[str]:
+    """The names of the lines, as they are written; on the way, every line is seen to have as many fields.
+
+    pandas would take a sample called NA for a missing one, and fill a short line with missing entries.
+    """
+    labels: list[str] = []
+    at, sep, begun = found.names_at, found.sep, not found.titles
+    with text_of(path, choices.encoding) as text:
+        for number, line in enumerate(text, start=1):
+            if '"' in line and line.count('"') % 2:
+                break  # a field spans lines
+            bare = line.strip() if sep == SPACES else line.rstrip("\r\n")
+            if number <= found.skip or not bare.strip(" "):
+                continue
+            if '"' in bare:
+                record = fields([bare], sep)[0]
+                size = len(record)
+            else:
+                parts = None if sep == SPACES else sep
+                size = len(bare.split()) if sep == SPACES else bare.count(sep) + 1
+                record = bare.split(parts, at + 1) if at is not None else []
+            if size != found.width and not (not begun and found.ragged):
+                raise _short(path, f"line {number}", size, found.width)
+            if begun and at is not None:
+                labels.append(record[at])
+            begun = True
+        else:
+            return labels
+    with text_of(path, choices.encoding) as text:
+        for _ in range(found.skip):
+            text.readline()
+        records = [record for record in csv.reader(text, delimiter=sep, skipinitialspace=True) if record]
+    for number, record in enumerate(records, start=1):
+        if len(record) != found.width and not (number == 1 and found.ragged):
+            raise _short(path, f"record {number}", len(record), found.width)
+    return [record[at] for record in records[1 if found.titles else 0 :]] if at is not None else []
+
+
+def _short(path: Path, where: str, size: int, expected: int) -> ValueError:
+    return ValueError(
+        f"every line must have as many fields; {where} of {path.name} has {size}, others have {expected}; "
+        "mend it (the file may have been cut off)"
+    )
+
+
+def check_numeric(path: Path, found: Form, body: Records, choices: Choices) -> None:
+    """Refuse columns of text, with the setting that leaves them out."""
+    reader = Reader(choices.na, found.decimal)
+    wrong = {}
+    for j in found.kept:
+        cells = [record[j] for record in body]
+        texts = [cell for cell in cells if reader.is_text(cell)]
+        if texts and not any(map(reader.is_number, cells)):
+            wrong[names.shown(found.titles[j] if found.titles else j + 1)] = texts[0]
+    if wrong:
+        shown = list(wrong)[:3]
+        more = f" and {len(wrong) - len(shown)} more" if len(wrong) > len(shown) else ""
+        flags = " ".join(f"--drop {name!r}" for name in shown)
+        raise ValueError(
+            f"every column but one of names must hold numbers; in {path.name}, column {', '.join(shown)}{more} holds "
+            f"text ({names.shown(wrong[shown[0]])!r}); pass drop={shown} ({flags}) to leave it out, or encode it"
+        )
+
+
+def parse(path: Path, found: Form, choices: Choices) -> NDArray[np.float64]:
+    """The numbers of all lines."""
+    import pandas as pd
+
+    how: dict[str, Any] = {
+        "header": None,
+        "names": range(found.width),
+        "usecols": found.kept,
+        "dtype": np.float64,
+        "sep": r"\s+" if found.sep == SPACES else found.sep,
+        "decimal": found.decimal,
+        "skipinitialspace": found.sep != SPACES,
+        "na_values": [*NA, *choices.na],
+        "keep_default_na": False,
+        "low_memory": False,
+        "index_col": False,
+    }
+    with text_of(path, choices.encoding) as text:
+        for _ in range(found.skip):
+            text.readline()
+        if found.titles:
+            next(record for record in csv.reader(text, delimiter=found.sep) if record)
+        try:
+            frame = pd.read_csv(text, **how)
+        except (ValueError, OverflowError) as problem:
+            raise _misfit(path, found, choices) or problem from None
+    return frame.to_numpy(dtype=np.float64)
+
+
+def _misfit(path: Path, found: Form, choices: Choices) -> ValueError | None:
+    """The first cell that is neither a number nor missing."""
+    reader = Reader(choices.na, found.decimal)
+    with text_of(path, choices.encoding) as text:
+        for _ in range(found.skip):
+            text.readline()
+        lines = (line.strip() for line in text) if found.sep == SPACES else text
+        rows = csv.reader(lines, delimiter=found.sep, skipinitialspace=True)
+        for number, record in enumerate(record for record in rows if record):
+            for j in found.kept if number or not found.titles else ():
+                if reader.is_text(record[j]):
+                    title = found.titles[j] if found.titles else str(j + 1)
+                    cell = names.shown(record[j].strip())
+                    return ValueError(
+                        f"every cell must be a number or a missing entry ({' '.join(NA[1:9])} or empty); line "
+                        f"{rows.line_num + found.skip}, column {names.shown(title)} of {path.name} holds {cell!r}; "
+                        f"mend it, pass na=[{cell!r}] (--na {cell!r}) if it means missing, or leave the column out by "
+                        f"drop=[{title!r}] (--drop {title!r})"
+                    )
+    return None

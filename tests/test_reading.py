@@ -1,0 +1,381 @@
+"""Foreign files: what they say is what is read, and what may mean two things is asked for."""
+
+import bz2
+import csv
+import gzip
+import lzma
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from tests.helpers.rds import as_rds
+
+import sparsefactor as sf
+from sparsefactor.reading import Choices, read
+from sparsefactor.reading.guess import AmbiguousTableError
+from sparsefactor.reading.names import shown
+
+RNG = np.random.default_rng(0)
+NUMBERS = RNG.normal(size=(60, 40))
+
+
+def lines(values, sep=",", rows=None, columns=None, corner="", form="{!r}") -> str:
+    """A table as text."""
+    body = [sep.join(form.format(float(v)) for v in row) for row in values]
+    if rows is not None:
+        body = [f"{name}{sep}{line}" for name, line in zip(rows, body, strict=True)]
+    if columns is not None:
+        body.insert(0, sep.join([*([corner] if rows is not None else []), *columns]))
+    return "\n".join(body) + "\n"
+
+
+SAMPLES = [f"s{j}" for j in range(60)]
+FEATURES = [f"gene {i}" for i in range(40)]
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(content: str | bytes, name: str = "X.csv") -> Path:
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+def assert_whole(frame: pd.DataFrame, rows: bool, columns: bool) -> None:
+    np.testing.assert_allclose(frame.to_numpy(), NUMBERS, rtol=1e-14)
+    assert list(frame.index) == (SAMPLES if rows else list(range(60)))
+    assert list(frame.columns) == (FEATURES if columns else list(range(40)))
+
+
+# ---- names or numbers ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sep", [",", "\t", ";", "|"])
+@pytest.mark.parametrize("rows", [False, True])
+@pytest.mark.parametrize("columns", [False, True])
+def test_every_number_is_kept_with_or_without_names(file, sep, rows, columns) -> None:
+    text = lines(NUMBERS, sep, SAMPLES if rows else None, FEATURES if columns else None)
+    assert_whole(sf.read_table(file(text)), rows, columns)
+
+
+def test_spaces_as_r_writes_them(file) -> None:
+    quoted = [f'"{name}"' for name in FEATURES]
+    text = " ".join(quoted) + "\n" + lines(NUMBERS, " ", [f'"{name}"' for name in SAMPLES])
+    assert_whole(sf.read_table(file(text, "X.txt")), True, True)
+    aligned = "\n".join("  " + "   ".join(f"{v:8.4f}" for v in row) for row in NUMBERS)
+    np.testing.assert_allclose(sf.read_table(file(aligned, "X.dat")), NUMBERS, atol=1e-4)
+
+
+def test_a_header_one_short_means_a_column_of_names(file) -> None:
+    assert_whole(sf.read_table(file(",".join(FEATURES) + "\n" + lines(NUMBERS, rows=SAMPLES))), True, True)
+
+
+def test_numbers_under_an_empty_title_are_names(file) -> None:
+    text = pd.DataFrame(NUMBERS).to_csv()
+    frame = sf.read_table(file(text))
+    assert frame.shape == (60, 40)
+    assert list(frame.columns[:3]) == ["0", "1", "2"]
+    text = lines(NUMBERS, rows=[str(j) for j in range(1, 61)], columns=FEATURES, corner='""')
+    assert sf.read_table(file(text)).shape == (60, 40)
+
+
+AMBIGUOUS = {
+    "numbered columns": (lines(NUMBERS, columns=[str(i) for i in range(40)]), "header", "--header, --no-header"),
+    "years": ("country,1990,1991\nFrance,0.5,0.7\nSpain,0.1,0.2\n", "header", "--header, --no-header"),
+    "years alone": ("1990,1991,1995\n0.5,0.7,0.1\n0.1,0.2,0.3\n", "header", "--header, --no-header"),
+    "numbered lines": (lines(NUMBERS, rows=[str(j) for j in range(1, 61)]), "index", "--index, --no-index"),
+    "ids": ("patient_id,a,b\n17,0.5,1\n4,0.5,2\n", "index", "--index, --no-index"),
+    "ids, one of them missing": ("id,a,b\nNA,0.5,1\n4,0.5,2\n", "index", "--index, --no-index"),
+    "counter": ("t,a,b\n1,0.5,1\n2,0.5,2\n3,4,5\n", "index", "--index, --no-index"),
+}
+
+
+@pytest.mark.parametrize("case", AMBIGUOUS)
+def test_what_may_be_names_or_data_is_asked_for(file, case) -> None:
+    text, setting, flags = AMBIGUOUS[case]
+    path = file(text)
+    with pytest.raises(AmbiguousTableError, match=re.escape(f"pass {setting}=True or False ({flags})")):
+        sf.read_table(path)
+    with_names, without = sf.read_table(path, **{setting: True}), sf.read_table(path, **{setting: False})
+    assert without.size > with_names.size
+
+
+def test_whole_numbers_that_repeat_are_data(file) -> None:
+    counts = "\n".join(f"g{i}," + ",".join(str(v) for v in row) for i, row in enumerate([[0, 0, 3], [1, 0, 2]]))
+    assert sf.read_table(file(counts)).shape == (2, 3)
+
+
+def test_lines_called_genes_need_an_orientation(file) -> None:
+    path = file(lines(NUMBERS, rows=SAMPLES, columns=FEATURES, corner="gene_id"))
+    with pytest.raises(AmbiguousTableError, match=r"--transpose.*--no-transpose"):
+        sf.read_table(path)
+    assert sf.read_table(path, transpose=False).shape == (60, 40)
+    turned = sf.read_table(path, transpose=True)
+    assert turned.shape == (40, 60)
+    assert list(turned.index) == FEATURES
+
+
+# ---- names -----------------------------------------------------------------------------------------------------
+
+
+def test_repeated_names_are_refused_not_renamed(file) -> None:
+    with pytest.raises(ValueError, match=r"names must be unique; 'a' names 2 columns of X.csv \(1, 2\)"):
+        sf.read_table(file("id,a,a\nx,1,2\ny,3,4\n"))
+    with pytest.raises(ValueError, match=r"names must not repeat.*'x' more than once.*--drop"):
+        sf.read_table(file("id,a,b\nx,1,2\nx,3,5\n"))
+    many = "".join(f"s{j % 1500},{j}.5,2\n" for j in range(1501))
+    with pytest.raises(ValueError, match="names must be unique; 's0' names 2 lines"):
+        sf.read_table(file("name,a,b\n" + many))
+
+
+def test_names_that_look_missing_are_names(file) -> None:
+    frame = sf.read_table(file("id,NA,b\nNA,1,2\nnull,NA,4\n-,5,6\n007,7,8\nx,9,9\n"))
+    assert list(frame.index) == ["NA", "null", "-", "007", "x"]
+    assert list(frame.columns) == ["NA", "b"]
+    assert frame.isna().to_numpy().sum() == 1
+
+
+def test_names_empty_or_too_long_are_refused(file) -> None:
+    with pytest.raises(ValueError, match=r"column 2 of X.csv has none"):
+        sf.read_table(file("id,a,,c\nx,1,2,3\ny,3,4,5\n"))
+    with pytest.raises(ValueError, match="at most 1000 characters; that of column 1"):
+        sf.read_table(file(f"id,{'a' * 20_000},c\nx,1,2\ny,3,4\n"))
+
+
+def test_quoted_names_may_hold_separators_quotes_and_line_ends(file) -> None:
+    text = 'id,"a, b","say ""c"""\n"x;1",1,2\n"y\n2",3,4\n'
+    frame = sf.read_table(file(text))
+    assert list(frame.columns) == ["a, b", 'say "c"']
+    assert list(frame.index) == ["x;1", "y\n2"]
+
+
+def test_shown_names_hold_no_control_characters() -> None:
+    assert shown("a\x1b[31mred\x07\n\u202eb") == "a\\x1b[31mred\\x07\\n\\u202eb"
+    assert shown("é 日本") == "é 日本"
+    assert len(shown("x" * 500)) == 60
+
+
+# ---- missing, decimals, encodings ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("word", ["", ".", "?", "-", "NA", "null", "NaN", "nan", "N/A", "NULL"])
+def test_spellings_of_missing(file, word) -> None:
+    frame = sf.read_table(file(f"id,a,b\nx,{word},2.5\ny,3,{word}\nz,1,2\n"))
+    np.testing.assert_array_equal(frame.to_numpy(), [[np.nan, 2.5], [3, np.nan], [1, 2]])
+
+
+def test_a_spelling_of_ones_own(file) -> None:
+    path = file("id,a,b\nx,-999,2.5\ny,3,-999.0\nz,miss,2\n")
+    with pytest.raises(ValueError, match=r"line 4, column a of X.csv holds 'miss'.*--na 'miss'.*--drop 'a'"):
+        sf.read_table(path)
+    assert sf.read_table(path, na=["-999", "miss"]).isna().to_numpy().sum() == 3
+    assert sf.read_table(path, drop="a").shape == (3, 1)
+
+
+def test_decimal_commas(file) -> None:
+    text = lines(NUMBERS, ";", SAMPLES, FEATURES).replace(".", ",")
+    assert_whole(sf.read_table(file(text)), True, True)
+    with pytest.raises(AmbiguousTableError, match="--decimal ,"):
+        sf.read_table(file("id;a;b\nx;1,234;2\ny;3,456;4\n"))
+    assert sf.read_table(file("id;a;b\nx;1,234;2\ny;3,456;4\n"), decimal=",").iloc[0, 0] == 1.234
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-8"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_byte_order_marks_and_line_ends(file, encoding, end) -> None:
+    text = lines(NUMBERS, rows=SAMPLES, columns=FEATURES, corner="Größe").replace("\n", end)
+    assert_whole(sf.read_table(file(text.encode(encoding))), True, True)
+
+
+def test_other_encodings_are_asked_for(file) -> None:
+    path = file("id,größe,b\nx,1,2\ny,3,4\n".encode("latin-1"))
+    with pytest.raises(ValueError, match="--encoding"):
+        sf.read_table(path)
+    assert list(sf.read_table(path, encoding="latin-1").columns) == ["größe", "b"]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_compressed(file, pack) -> None:
+    packed = pack(lines(NUMBERS, rows=SAMPLES, columns=FEATURES).encode())
+    assert_whole(sf.read_table(file(packed, "X.csv.gz")), True, True)
+    with pytest.raises(ValueError, match="a compressed file must be whole"):
+        sf.read_table(file(packed[: len(packed) // 2], "X.csv.gz"))
+
+
+def test_comments_blank_lines_and_separators_at_the_end(file) -> None:
+    table = lines(NUMBERS, rows=SAMPLES, columns=FEATURES)
+    assert_whole(sf.read_table(file("# made by X\n# 2024, here\n" + table.replace("\ns30", "\n\ns30"))), True, True)
+    assert_whole(sf.read_table(file("#" + lines(NUMBERS, rows=SAMPLES, columns=FEATURES, corner="id"))), True, True)
+    assert_whole(sf.read_table(file(table.replace("\n", ",\n"))), True, True)
+
+
+# ---- what cannot be read --------------------------------------------------------------------------------------------
+
+
+def test_a_file_cut_off_is_refused(file) -> None:
+    text = lines(NUMBERS, rows=SAMPLES, columns=FEATURES)
+    cut = text[: text.rindex(",")] + "\n"
+    with pytest.raises(ValueError, match=r"line 61 of X.csv has 40, others have 41"):
+        sf.read_table(file(cut))
+    long = "id,a,b\n" + "".join(f"s{j},1.5,2\n" for j in range(3000)) + 'last,"1"\n'
+    with pytest.raises(ValueError, match=r"line 3002 of X.csv has 2, others have 3"):
+        sf.read_table(file(long))
+
+
+def test_text_columns_are_named_with_the_remedy(file) -> None:
+    path = file("5.1,3.5,setosa\n4.9,3.0,virginica\n4.7,3.2,setosa\n")
+    with pytest.raises(ValueError, match=r"column 3 holds text \('setosa'\); pass drop=\['3'\] \(--drop '3'\)"):
+        sf.read_table(path)
+    assert sf.read_table(path, drop=["3"]).shape == (3, 2)
+    path = file("kind,a,b\nred,1,2\nred,3,4\nblue,5,7\n")
+    with pytest.raises(ValueError, match="--drop 'kind'"):
+        sf.read_table(path)
+    assert list(sf.read_table(path, drop=["kind"]).columns) == ["a", "b"]
+    named = sf.read_table(file("kind,id,a,b\nred,x,1,2\nred,y,3,4\n"), drop=["kind"])
+    assert (list(named.index), list(named.columns)) == (["x", "y"], ["a", "b"])
+    with pytest.raises(ValueError, match="drop must name a column"):
+        sf.read_table(path, drop=["colour"])
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        (b"", "is empty"),
+        (b"\n\n", "is empty"),
+        (b"1\n2\n3\n", "at least two columns"),
+        (b"a,b,c\n", "must hold numbers"),
+        (b"a\0b,c\n1,2\n", "known format"),
+        (b"a,b\n1,2\n1,2,3\n4,5\n", "as many fields"),
+        (b"PK\x03\x04aaaa", "archive"),
+        (b"\x89HDF\r\n\x1a\n", "HDF5|whole"),
+    ],
+)
+def test_hopeless_files(file, content, match) -> None:
+    path = file(content)
+    with pytest.raises(ValueError, match=match):
+        sf.read_table(path)
+
+
+def test_no_file_and_a_folder(tmp_path) -> None:
+    with pytest.raises(FileNotFoundError, match="data must be a file"):
+        sf.read_table(tmp_path / "none.csv")
+    with pytest.raises(ValueError, match="is a folder"):
+        sf.read_table(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"sep": "ab"}, {"decimal": ";"}, {"header": "yes"}, {"na": [3]}, {"encoding": "klingon"}]
+)
+def test_wrong_settings(file, wrong) -> None:
+    path = file("id,a,b\nx,1,2\n")
+    with pytest.raises((ValueError, TypeError), match=f"{next(iter(wrong))} must be"):
+        sf.read_table(path, **wrong)
+
+
+# ---- binary formats ------------------------------------------------------------------------------------------------
+
+
+FRAME = pd.DataFrame(NUMBERS, index=SAMPLES, columns=FEATURES)
+
+
+def test_parquet_and_feather(tmp_path) -> None:
+    FRAME.to_parquet(tmp_path / "a.parquet")
+    assert_whole(sf.read_table(tmp_path / "a.parquet"), True, True)
+    FRAME.reset_index(names="id").to_feather(tmp_path / "b.feather")
+    assert_whole(sf.read_table(tmp_path / "b.feather"), True, True)
+    FRAME.reset_index(drop=True).to_parquet(tmp_path / "c.parquet")
+    assert_whole(sf.read_table(tmp_path / "c.parquet"), False, True)
+    FRAME.assign(kind="x").to_parquet(tmp_path / "d.parquet")
+    with pytest.raises(ValueError, match="--drop 'kind'"):
+        sf.read_table(tmp_path / "d.parquet")
+    assert_whole(sf.read_table(tmp_path / "d.parquet", drop="kind"), True, True)
+
+
+def test_npy(tmp_path) -> None:
+    np.save(tmp_path / "a.npy", NUMBERS)
+    assert_whole(sf.read_table(tmp_path / "a.npy"), False, False)
+    np.save(tmp_path / "b.npy", np.array([{}]), allow_pickle=True)
+    with pytest.raises(ValueError, match="must hold numbers"):
+        sf.read_table(tmp_path / "b.npy")
+
+
+def test_rds(tmp_path) -> None:
+    import rdata
+
+    rdata.write_rds(tmp_path / "a.rds", NUMBERS)
+    assert_whole(sf.read_table(tmp_path / "a.rds"), False, False)
+    (tmp_path / "b.rds").write_bytes(gzip.compress(as_rds(NUMBERS, SAMPLES, FEATURES)))
+    assert_whole(sf.read_table(tmp_path / "b.rds"), True, True)
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr", "csc"])
+def test_h5ad(tmp_path, layout) -> None:
+    import h5py
+    from scipy import sparse
+
+    values = np.where(NUMBERS > 0, NUMBERS, 0.0)
+    with h5py.File(tmp_path / "a.h5ad", "w") as file:
+        if layout == "dense":
+            file["X"] = values
+        else:
+            matrix = sparse.csr_matrix(values) if layout == "csr" else sparse.csc_matrix(values)
+            group = file.create_group("X")
+            group.attrs.update({"encoding-type": f"{layout}_matrix", "shape": values.shape})
+            for name in ("data", "indices", "indptr"):
+                group[name] = getattr(matrix, name)
+        for part, names in (("obs", SAMPLES), ("var", FEATURES)):
+            file.create_group(part).attrs["_index"] = "_index"
+            file[part]["_index"] = np.array(names, dtype=h5py.string_dtype())
+    frame = sf.read_table(tmp_path / "a.h5ad")
+    np.testing.assert_array_equal(frame.to_numpy(), values)
+    assert (list(frame.index), list(frame.columns)) == (SAMPLES, FEATURES)
+
+
+def test_xlsx(tmp_path) -> None:
+    FRAME.to_excel(tmp_path / "a.xlsx")
+    np.testing.assert_allclose(sf.read_table(tmp_path / "a.xlsx"), NUMBERS)
+    assert list(sf.read_table(tmp_path / "a.xlsx").index) == SAMPLES
+
+
+def test_an_absent_library_is_named_with_the_command(tmp_path, monkeypatch) -> None:
+    FRAME.to_parquet(tmp_path / "a.parquet")
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(ImportError, match=r'needs pyarrow.*pip install "sparsefactor\[files\]"'):
+        sf.read_table(tmp_path / "a.parquet")
+
+
+# ---- the rest ----------------------------------------------------------------------------------------------------
+
+
+def test_what_was_read_can_be_said(file) -> None:
+    table = read(file("id,a,b\nx,NA,2.5\ny,3,1\n"), Choices(transpose=True))
+    assert table.facts() == {
+        "file": str(table.path),
+        "format": "comma-separated text",
+        "n_samples": 2,
+        "n_features": 2,
+        "samples_are": "columns",
+        "sample_names": True,
+        "feature_names": True,
+        "missing": 1,
+        "missing_share": 0.25,
+    }
+
+
+def test_thousands_of_columns(tmp_path) -> None:
+    wide = RNG.normal(size=(30, 5000)).round(3)
+    with (tmp_path / "wide.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["", *(f"f{i}" for i in range(5000))])
+        writer.writerows([f"s{j}", *row] for j, row in enumerate(wide.tolist()))
+    frame = sf.read_table(tmp_path / "wide.csv")
+    np.testing.assert_array_equal(frame.to_numpy(), wide)
+
+
+def test_a_frame_that_was_read_can_be_fitted(file) -> None:
+    p = sf.fit_vi(sf.read_table(file(lines(NUMBERS))), sf.Prior(n_factors=2, inclusion=0.3), n_trials=1)
+    assert p.loadings_mean.shape == (40, 2)
