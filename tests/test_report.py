@@ -166,6 +166,7 @@ def test_large_factor_tables_keep_the_features_that_take_part(monkeypatch) -> No
     section = sections.factors(
         "t",
         loadings=np.ones((4, 2)),
+        shares=[0.5, 0.3],
         inclusion=inclusion,
         activations=np.ones((3, 2)),
         feature_names=list("abcd"),
@@ -177,10 +178,10 @@ def test_large_factor_tables_keep_the_features_that_take_part(monkeypatch) -> No
 
 def test_empty_factors_are_not_offered() -> None:
     parts = {"inclusion": np.ones((2, 3)), "activations": np.ones((2, 3)), "feature_names": "ab", "sample_names": "xy"}
-    section = sections.factors("t", loadings=np.array([[0.0, 1.0, 2.0], [0.0, 1.0, 2.0]]), **parts)
+    section = sections.factors("t", loadings=np.ones((2, 3)), shares=[0.0, 0.2, 0.3], **parts)
     assert section["order"] == [2, 1]
     assert "Left out: 1 empty." in section["note"]
-    none = sections.factors("t", loadings=np.zeros((2, 3)), **parts)
+    none = sections.factors("t", loadings=np.zeros((2, 3)), shares=np.zeros(3), **parts)
     assert none["order"] == [0]  # one is always there
     assert "All factors are empty." in none["note"]
 
@@ -191,9 +192,12 @@ def test_an_empty_factor_has_no_strongest_features() -> None:
     assert [row["strongest"] == "empty" for row in rows] == [False, True, True, True]
 
 
-def test_shares_of_variance_add_up() -> None:
-    shares = sections.variance_shares(np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([[1.0, 1.0]]))
-    np.testing.assert_allclose(shares, [0.2, 0.8])
+def test_shares_are_those_of_the_data() -> None:
+    sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=0.5, seed=1)
+    p = sf.fit_vi(sim.X, sf.Prior(n_factors=2, inclusion=0.3), n_trials=2)
+    shares = [row["share of variance"] for row in factor_rows(p)]
+    np.testing.assert_array_equal(shares, p.variance_explained(by="factor"))
+    assert sum(shares) < 0.6
 
 
 def test_report_of_draws(tmp_path) -> None:

@@ -70,6 +70,18 @@ class Data:
         return np.einsum("ij,ij->i", self.Y, self.Y, dtype=np.float64)
 
     @computed
+    def centred_ss(self) -> NDArray[np.float64]:
+        """(G,) sum of squares of each feature around its mean; 0 where nothing but rounding is left."""
+        total, largest = np.empty(self.n_features), np.empty(self.n_features)
+        for rows in self.chunks():
+            mean = self.Y[rows].sum(axis=1, dtype=np.float64) / self.row_count[rows]
+            apart = self.Y[rows] - mean[:, None]
+            total[rows] = np.sum(apart**2, axis=1, where=True if self.observed is None else self.observed[rows])
+            largest[rows] = np.abs(self.Y[rows]).max(axis=1)
+        rounding = 8 * np.finfo(self.Y.dtype).eps * (largest + np.abs(self.offset))
+        return np.where(total > self.row_count * rounding**2, total, 0.0)
+
+    @computed
     def column_ss(self) -> NDArray[np.float64]:
         """(N,) sum of squares of each sample."""
         return np.einsum("ij,ij->j", self.Y, self.Y, dtype=np.float64)

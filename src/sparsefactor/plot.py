@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .explained import EMPTY
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -27,7 +29,6 @@ MOST_PIXELS = 1200
 
 # Of the Okabe-Ito palette, which readers of any colour vision tell apart; dashes tell plain from default as well.
 STYLES = (("#E69F00", "--"), ("#D55E00", "-"), ("#56B4E9", "--"), ("#0072B2", "-"), ("#009E73", "-"), ("#CC79A7", "--"))
-EMPTY_SHARE = 1e-9  # of the variance: a factor with no more is empty
 MOST_BARS_ACROSS = 15  # factors beside each other
 
 
@@ -161,7 +162,7 @@ def factor_bars(activations: ArrayLike, sample_names: Sequence[Any], shares: Arr
     values, share = np.asarray(activations, dtype=np.float64), np.asarray(shares, dtype=np.float64)
     n_samples = len(values)
     order = np.argsort(-share)
-    solid = np.count_nonzero(share > EMPTY_SHARE)
+    solid = np.count_nonzero(share > EMPTY)
     order = order[: max(1, solid)]
     n_factors = len(order)
     empty = "; all are empty" if not solid else f"; {len(share) - solid} empty left out" if solid < len(share) else ""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .explained import FitSums, variance_explained
 from .model import Prior
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ class _Posterior:
     noise_precision_mean: Array  # (n_features,), () or (n_samples,): Prior.noise decides
     loading_precision_mean: Array  # (n_factors,)
     inclusion_rate_mean: Array  # (n_factors,), or (0,) where inclusion was given; with modules, over all features
+    fit_sums: FitSums | None = field(default=None, repr=False)  # what variance_explained needs of the data
+    record: dict[str, Any] = field(default_factory=dict, repr=False)  # version, date and settings
 
     @property
     def n_factors(self) -> int:
@@ -215,6 +218,49 @@ class _Posterior:
         assert isinstance(self, VIPosterior | MCMCPosterior)
         return self
 
+    def variance_explained(self, by: str | None = None) -> Any:
+        """Share of the data's variance that the fit explains: 1 - residual sum of squares / sum of squares.
+
+        Sums run over the observed entries, in the units that were fitted; the sum of squares is around each feature's
+        mean.
+
+        Parameters
+        ----------
+        by : None, "factor" or "feature"
+            None: in total. "factor": what leaving each factor out would cost, the others as they are; shares of
+            factors that overlap do not add up to the total. "feature": each feature's own.
+
+        Returns
+        -------
+        float, or array of shape (n_factors,) or (n_features,)
+            NaN for a feature that is constant.
+
+        Examples
+        --------
+        >>> import sparsefactor as sf
+        >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5], snr=4, seed=0)
+        >>> p = sf.fit_vi(sim.X, sf.Prior(n_factors=1), n_trials=2)
+        >>> 0.6 < p.variance_explained() < 0.9
+        True
+        """
+        return variance_explained(self._sums(), by, self._weights())
+
+    @property
+    def empty(self) -> NDArray[np.bool_]:
+        """(n_factors,) which factors hold next to nothing, by `explained.is_empty`; they come last."""
+        return self._sums().empty(self._weights())
+
+    def _sums(self) -> FitSums:
+        if self.fit_sums is None:
+            raise ValueError(
+                "variance explained needs sums that are taken when a fit is done; this result has none, since an "
+                "older version wrote it; fit again"
+            )
+        return self.fit_sums
+
+    def _weights(self) -> Array | None:
+        return None
+
     def save(self, path: str | PathLike[str]) -> None:
         """Write this posterior to one file, atomically; `sparsefactor.load` reads it back."""
         from .storage import save
@@ -314,6 +360,9 @@ class MCMCPosterior(_Posterior):
     signs: NDArray[np.int8] = field(repr=False)  # (chain, draw, factor)
     weights: Array | None = None  # (chain,) where chains were combined by weight; None: all draws count the same
 
+    def _weights(self) -> Array | None:
+        return self.weights
+
     @property
     def n_chains(self) -> int:
         return self.permutations.shape[0]
@@ -346,7 +395,7 @@ class MCMCPosterior(_Posterior):
 
     def keep_chains(self, chains: Sequence[int]) -> MCMCPosterior:
         """The posterior of some of the chains, by number, e.g. of one mode; the others' draws are left out."""
-        from .storage import reduced
+        from .storage import rearranged, reduced
 
         numbers = self.chain_numbers
         if np.ndim(chains) != 1 or not all(isinstance(chain, int | np.integer) for chain in chains):
@@ -361,15 +410,16 @@ class MCMCPosterior(_Posterior):
             permutations=self.permutations[chosen],
             signs=self.signs[chosen],
             weights=weights,
+            fit_sums=None if self.fit_sums is None else self.fit_sums.chains(chosen),
         )
-        return replace(kept, **reduced(kept, _shares(weights, len(chosen))))
+        return rearranged(replace(kept, **reduced(kept, _shares(weights, len(chosen)))))
 
     def combine(self, weights: ArrayLike) -> MCMCPosterior:
         """The mixture of the chains with these weights, (chain,); `draws` stays as it is, all moments change."""
-        from .storage import reduced
+        from .storage import rearranged, reduced
 
         shares = _shares(weights, self.n_chains)
-        return replace(self, weights=shares, **reduced(self, shares))
+        return rearranged(replace(self, weights=shares, **reduced(self, shares)))
 
 
 def _shares(weights: ArrayLike | None, n: int) -> Array:

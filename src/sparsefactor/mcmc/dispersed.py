@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..arrange import back_to
 from ..data import Data
 from ..model import Prior
 from ..posterior import Status, VIPosterior
@@ -18,8 +19,11 @@ INFLATION = 2.0  # chains start this many times as far from the optimum as q thi
 REDRAWN = 0.1  # share of the inclusions that are redrawn from the prior
 
 
-def dispersed_start(vi: VIPosterior, rng: np.random.Generator) -> Start:
-    """A start drawn from q with its standard deviations inflated and some inclusions drawn from the prior instead."""
+def dispersed_start(vi: VIPosterior, prior: Prior, rng: np.random.Generator) -> Start:
+    """A start drawn from q with its standard deviations inflated and some inclusions drawn from the prior instead.
+
+    Its factors stand in the order of `prior`, the one that was given to the fit.
+    """
     q = vi.parameters
     probability = np.broadcast_to(vi.prior.inclusion_matrix(), vi.inclusion_prob.shape)
     if vi.prior.learns_inclusion:
@@ -28,7 +32,8 @@ def dispersed_start(vi: VIPosterior, rng: np.random.Generator) -> Start:
     Z = rng.random(probability.shape) < np.where(redrawn, probability, vi.inclusion_prob)
     L = q["mu"] + INFLATION * np.sqrt(q["s2"]) * rng.standard_normal(Z.shape)
     F = vi.activations_mean + INFLATION * vi.activations_sd * rng.standard_normal(vi.activations_mean.shape)
-    return Start("vi", np.where(Z, L, 0.0), np.ascontiguousarray(F.T))
+    order = back_to(vi.prior, prior)
+    return Start("vi", np.where(Z, L, 0.0)[:, order], np.ascontiguousarray(F.T[order]))
 
 
 def one_module(prior: Prior) -> Prior:
@@ -51,4 +56,4 @@ def optima(data: Data, prior: Prior, n_chains: int, seed: int, backend: str) -> 
             name, own = PORTFOLIO[chain % len(PORTFOLIO)], seed + chain
             vi = fit_vi(data, sought, init=name, n_trials=1, race=False, seed=own, backend=backend, tol=1e-2)
         stop_if_interrupted(vi)
-        yield dispersed_start(vi, np.random.default_rng([seed, chain, 3]))
+        yield dispersed_start(vi, sought, np.random.default_rng([seed, chain, 3]))

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from ..arrange import arranged_prior, arrangement
+from ..explained import fit_sums
 from ..model import Prior
 from ..posterior import Labels, MCMCPosterior
 from ..relabel import Relabelling, fixed_point
 from ..storage.draws import Sink
-from ..storage.moments import blocks, chain_moments, mixture, posterior_fields
+from ..storage.lazy import relabelled_tree
+from ..storage.moments import arranged, blocks, chain_moments, mixture, posterior_fields
 from .chain import Chain
 
 logger = logging.getLogger("sparsefactor")
@@ -62,23 +67,37 @@ def label(draws: xr.DataTree, prior: Prior) -> Relabelling:
     return found
 
 
-def posterior(prior: Prior, labels: Labels, sink: Sink, chains: Sequence[Chain]) -> MCMCPosterior:
-    """The public result: one labelling for all draws, and their moments."""
+def posterior(
+    prior: Prior, labels: Labels, sink: Sink, chains: Sequence[Chain], record: dict[str, Any] | None = None
+) -> MCMCPosterior:
+    """The public result: one labelling for all draws, strongest factor first, and their moments."""
     labelling = label(sink.tree(), prior)
-    draws = sink.labelled(labelling.permutations, labelling.signs)
+    weights = np.full(len(chains), 1.0 / len(chains))
+    moments = chain_moments(relabelled_tree(sink.tree(), labelling.permutations, labelling.signs))
+    L, F = moments["loadings"][0], moments["activations"][0]
+    sums = fit_sums(chains[0].gibbs.data, [partial(_fit, chain) for chain in chains], L, F)
+    order, signs = arrangement(sums, L.mean(axis=0))
+    permutations, all_signs = labelling.permutations[..., order], labelling.signs[..., order] * signs
+    draws = sink.labelled(permutations, all_signs)
     draws["posterior"].attrs.update(
         relabelling_converged=int(labelling.converged), relabelling_iterations=labelling.n_iter
     )
-    weights = np.full(len(chains), 1.0 / len(chains))
     return MCMCPosterior(
-        prior=prior,
+        prior=arranged_prior(prior, order),
         labels=labels,
-        **posterior_fields(mixture(chain_moments(draws), weights)),
+        **posterior_fields(mixture(arranged(moments, order, signs), weights)),
         draws=draws,
         signal_mean=_mean_signal(chains),
-        permutations=labelling.permutations,
-        signs=labelling.signs,
+        permutations=permutations,
+        signs=all_signs,
+        fit_sums=sums.take(order),
+        record=record or {},
     )
+
+
+def _fit(chain: Chain, rows: slice) -> NDArray[np.float64]:
+    """(features, n_samples) the chain's mean of LF."""
+    return np.asarray(chain.signal[:, rows].T / chain.kept)
 
 
 def _mean_signal(chains: Sequence[Chain]) -> NDArray[np.float64]:

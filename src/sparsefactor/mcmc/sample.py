@@ -18,6 +18,7 @@ from ..engine import build_kernels
 from ..engine.threads import single_blas_thread
 from ..model import Prior, check_prior
 from ..posterior import Labels, MCMCPosterior
+from ..record import record_of
 from ..start import INITS, Start, starts
 from ..storage.draws import PRECISIONS, Layout, MemoryDraws, Sink, ZarrDraws
 from ..storage.result import load_run, save_result
@@ -183,7 +184,7 @@ def _sample(data: Data, prior: Prior, options: Options) -> MCMCPosterior:
         sink = MemoryDraws(layout, options.n_chains, options.n_draws)
         chains = _started(gibbs, options, sink, chain_starts(data, prior, options))
         run_chains(chains, options.n_jobs, Display(chains, options.progress), None, options.checkpoint_seconds)
-        return posterior(prior, labels, sink, chains)
+        return posterior(prior, labels, sink, chains, record_of("mcmc", options))
     return _sample_to(options.path, gibbs, layout, labels, options)
 
 
@@ -213,7 +214,7 @@ def _sample_to(path: Path, gibbs: Gibbs, layout: Layout, labels: Labels, options
             if chain.sweep:
                 logger.info("chain %d: goes on at sweep %d of %d", chain.number, chain.sweep, chain.plan.n_sweeps)
         run_chains(chains, options.n_jobs, Display(chains, options.progress), run, options.checkpoint_seconds)
-        result = posterior(gibbs.prior, labels, sink, chains)
+        result = posterior(gibbs.prior, labels, sink, chains, record_of("mcmc", options))
         save_result(result, path, run.token)
     return result
 
@@ -274,7 +275,7 @@ def chain_starts(data: Data, prior: Prior, options: Options) -> Iterator[Start]:
             vi = fit_vi(data, one_module(prior), seed=options.seed, backend=options.backend, max_iter=500, tol=1e-2)
         stop_if_interrupted(vi)
         for chain in range(options.n_chains):
-            yield dispersed_start(vi, np.random.default_rng([options.seed, chain, 3]))
+            yield dispersed_start(vi, prior, np.random.default_rng([options.seed, chain, 3]))
     elif options.init == "optima":
         yield from optima(data, prior, options.n_chains, options.seed, options.backend)
     else:

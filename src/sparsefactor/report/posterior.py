@@ -24,6 +24,7 @@ def posterior_page(p: VIPosterior | MCMCPosterior, *, title: str = "Sparse facto
         sections.factors(
             "Factors and their features",
             loadings=p.loadings_mean,
+            shares=np.where(p.empty, 0.0, p.variance_explained(by="factor")),
             loadings_sd=p.loadings_sd,
             inclusion=p.inclusion_prob,
             activations=p.activations_mean,
@@ -60,18 +61,16 @@ def summary(p: VIPosterior | MCMCPosterior) -> dict[str, str]:
 
 def factor_rows(p: Any) -> list[dict[str, Any]]:
     """A line per factor: share of variance, active features, the strongest of them."""
-    share = sections.variance_shares(p.loadings_mean, p.activations_mean)
+    share, empty = p.variance_explained(by="factor"), p.empty
     rows = []
-    for k in np.argsort(-share, kind="stable"):
+    for k in range(p.n_factors):
         top = np.argsort(-np.abs(p.loadings_mean[:, k]), kind="stable")[:3]
         rows.append(
             {
                 "factor": int(k) + 1,
                 "share of variance": float(share[k]),
                 "features in": int((p.inclusion_prob[:, k] > 0.5).sum()),
-                "strongest": ", ".join(str(p.feature_names[i]) for i in top)
-                if share[k] > plot.EMPTY_SHARE
-                else "empty",
+                "strongest": ", ".join(str(p.feature_names[i]) for i in top) if not empty[k] else "empty",
             }
         )
     return rows

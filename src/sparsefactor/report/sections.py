@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import plot
+from ..explained import EMPTY
 
 Section = dict[str, Any]
 
@@ -85,20 +86,23 @@ def factors(
     title: str,
     *,
     loadings: ArrayLike,
+    shares: ArrayLike,
     inclusion: ArrayLike,
     activations: ArrayLike,
     feature_names: Sequence[Any] | NDArray[Any],
     sample_names: Sequence[Any] | NDArray[Any],
     loadings_sd: ArrayLike | None = None,
-    shares: ArrayLike | None = None,
     note: str = "",
 ) -> Section:
-    """The factors one by one: bars over samples, and features to sort and search."""
+    """The factors one by one: bars over samples, and features to sort and search.
+
+    shares: (n_factors,) of the data's variance; a factor without any is left out.
+    """
     L, P, F = (np.asarray(values, dtype=np.float32) for values in (loadings, inclusion, activations))
     sd = None if loadings_sd is None else np.asarray(loadings_sd, dtype=np.float32)
     names = np.asarray([str(name) for name in feature_names], dtype=object)
-    share = variance_shares(L, F) if shares is None else np.asarray(shares, dtype=np.float64)
-    solid = np.count_nonzero(share > plot.EMPTY_SHARE)
+    share = np.asarray(shares, dtype=np.float64)
+    solid = np.count_nonzero(share > EMPTY)
     order = np.argsort(-share, kind="stable")[: max(1, solid)]
     if solid < len(share):
         note = f"{note} {'All factors are empty.' if not solid else f'Left out: {len(share) - solid} empty.'}".strip()
@@ -126,14 +130,6 @@ def factors(
 
 def record(title: str, facts: Mapping[str, Any]) -> Section:
     return {"kind": "record", "title": title, "record": dict(facts)}
-
-
-def variance_shares(loadings: ArrayLike, activations: ArrayLike) -> NDArray[np.float64]:
-    """(n_factors,) each factor's part of the sum of all factors' squared contributions."""
-    L, F = np.asarray(loadings, dtype=np.float64), np.asarray(activations, dtype=np.float64)
-    parts = np.sum(L**2, axis=0) * np.sum(F**2, axis=0)
-    total = parts.sum()
-    return np.asarray(parts / total if total > 0 else parts)
 
 
 def encoded(values: NDArray[Any]) -> str:

@@ -3,6 +3,7 @@
 from .files import load as load
 from .files import save as save
 from .lazy import relabelled_tree as relabelled_tree
+from .moments import rearranged as rearranged
 from .moments import reduced as reduced
 
-__all__ = ["load", "reduced", "relabelled_tree", "save"]
+__all__ = ["load", "rearranged", "reduced", "relabelled_tree", "save"]

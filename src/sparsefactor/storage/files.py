@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..explained import FitSums
 from ..model import Beta, Prior
 from ..posterior import Labels, MCMCPosterior, Status, VIPosterior, _Posterior
 
@@ -29,7 +30,19 @@ CLASSES: dict[str, type[VIPosterior] | type[MCMCPosterior]] = {
     "MCMCPosterior": MCMCPosterior,
 }
 # Fields that are not a plain array; each has its own lines below.
-SPECIAL = {"prior", "labels", "elbo", "elbo_terms", "elbo_history", "trial_records", "status", "parameters", "draws"}
+SPECIAL = {
+    "prior",
+    "labels",
+    "elbo",
+    "elbo_terms",
+    "elbo_history",
+    "trial_records",
+    "status",
+    "parameters",
+    "draws",
+    "fit_sums",
+    "record",
+}
 PRIOR_SCALARS = ("n_factors", "noise", "noise_shape", "noise_rate", "loading_shape", "loading_rate", "n_modules")
 # Draws are mostly noise, which no level compresses; the zeros of sparse loadings, the first level does.
 COMPRESSION_LEVEL = 1
@@ -178,8 +191,10 @@ def _encode(posterior: VIPosterior | MCMCPosterior) -> tuple[dict[str, Any], Arr
         if field.name not in SPECIAL and getattr(posterior, field.name) is not None
     }
     arrays |= {f"labels/{field.name}": getattr(posterior.labels, field.name) for field in fields(Labels)}
+    if posterior.fit_sums is not None:
+        arrays |= {f"fit_sums/{field.name}": getattr(posterior.fit_sums, field.name) for field in fields(FitSums)}
     prior = posterior.prior
-    meta: dict[str, Any] = {"prior": {name: getattr(prior, name) for name in PRIOR_SCALARS}}
+    meta: dict[str, Any] = {"prior": {name: getattr(prior, name) for name in PRIOR_SCALARS}, "record": posterior.record}
     if isinstance(prior.inclusion, Beta):
         meta["prior"]["beta"] = [prior.inclusion.a, prior.inclusion.b]
     else:
@@ -207,6 +222,8 @@ def _decode(meta: dict[str, Any], arrays: Arrays) -> VIPosterior | MCMCPosterior
     values |= {
         "prior": Prior(inclusion=inclusion, **stored),
         "labels": Labels(**_folder(arrays, "labels")),
+        "fit_sums": FitSums(**sums) if (sums := _folder(arrays, "fit_sums")) else None,
+        "record": meta.get("record", {}),
     }
     kind = CLASSES[meta["class"]]
     if kind is MCMCPosterior:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from .lazy import draws_per_block
+from ..arrange import arranged_prior, arrangement
+from ..posterior import DIMS, SIGNED, MCMCPosterior
+from .lazy import draws_per_block, relabelled_tree
 
 Array = NDArray[np.float64]
 SIGNAL_ENTRIES = 1_000_000  # of a product F'L' that is made at once
@@ -44,6 +47,17 @@ def _moments(array: xr.DataArray) -> tuple[Array, Array]:
             mean[chain] += delta * (len(x) / total)
             seen = total
     return mean, scatter / n_draws
+
+
+def arranged(moments: Moments, order: NDArray[np.intp], signs: NDArray[np.int8]) -> Moments:
+    """The moments with their factors in another order and under other signs."""
+    out = {}
+    for name, (mean, variance) in moments.items():
+        if "factor" in DIMS.get(name, ()):
+            mean, variance = mean[..., order], variance[..., order]
+            mean = mean * signs if name in SIGNED else mean
+        out[name] = np.ascontiguousarray(mean), np.ascontiguousarray(variance)
+    return out
 
 
 def mixture(moments: Moments, weights: Array) -> Moments:
@@ -101,3 +115,29 @@ def reduced(posterior: Any, weights: Array) -> dict[str, Any]:
     fields = posterior_fields(mixture(chain_moments(posterior.draws), weights))
     fields["signal_mean"] = mean_signal(posterior.draws, weights)
     return fields
+
+
+def rearranged(mc: MCMCPosterior) -> MCMCPosterior:
+    """The posterior with its strongest factor first again, after chains were left out or weighted."""
+    if mc.fit_sums is None:
+        return mc
+    order, signs = arrangement(mc.fit_sums, mc.loadings_mean, mc.weights)
+    if np.array_equal(order, np.arange(len(order))) and np.all(signs > 0):
+        return mc
+    wide = (*mc.permutations.shape[:2], 1)
+    changed = {
+        name: getattr(mc, name)[..., order]
+        for name in ("inclusion_prob", "loadings_sd", "activations_sd", "loading_precision_mean", "inclusion_rate_mean")
+        if getattr(mc, name).size
+    }
+    return replace(
+        mc,
+        **changed,
+        prior=arranged_prior(mc.prior, order),
+        loadings_mean=mc.loadings_mean[:, order] * signs,
+        activations_mean=mc.activations_mean[:, order] * signs,
+        draws=relabelled_tree(mc.draws, np.tile(order, wide), np.tile(signs, wide)),
+        permutations=mc.permutations[..., order],
+        signs=mc.signs[..., order] * signs,
+        fit_sums=mc.fit_sums.take(order),
+    )

@@ -11,6 +11,7 @@ import numpy as np
 import sparsefactor as sf
 
 from .. import plot
+from ..explained import factor_shares
 from ..report import render, sections, write_page
 from . import figures, gtex, simulated, tables
 from .claims import claims, paragraph
@@ -63,6 +64,7 @@ def write_simulated(results: simulated.Results, out: Path, command: str, seconds
             sections.factors(
                 f"Factors of the default VI fit, snr = {snr:g}",
                 loadings=best["loadings"],
+                shares=factor_shares(truth.X, best["loadings"], best["activations"]),
                 inclusion=best["inclusion"],
                 activations=best["activations"],
                 feature_names=[f"feature {i + 1}" for i in range(truth.n_features)],
@@ -153,10 +155,10 @@ def write_gtex(results: gtex.Results, out: Path, command: str, seconds: float) -
     about = f"{matrix.values.shape[0]:,} features, {matrix.values.shape[1]} samples ({matrix.source})"
     note = f"{matrix.made} {results.level.labels()}".strip()
     best = results.best("vi_default", gtex.RECOMMENDED).arrays
-    share = explained(matrix.values, best["loadings"], best["activations"])
+    share = factor_shares(matrix.values.T, best["loadings"], best["activations"])
     grid = [panels[: len(gtex.NOISES)], panels[len(gtex.NOISES) :]]
     figures.save(plot.over_time(grid, note=note), out / "figures", "figure4_fill_in")
-    bars_note = f"{matrix.made} Factors over samples, with the share of the sum of squares explained".strip()
+    bars_note = f"{matrix.made} Factors over samples, with the share of variance explained".strip()
     figures.save(
         plot.factor_bars(best["activations"], matrix.sample_names, share, note=bars_note), out / "figures", "factors"
     )
@@ -187,9 +189,3 @@ def write_gtex(results: gtex.Results, out: Path, command: str, seconds: float) -
     )
     write_page(out / "report.html", page)
     return out / "report.html"
-
-
-def explained(values: Any, loadings: Any, activations: Any) -> Any:
-    """(n_factors,) the share of the data's sum of squares in each factor's own contribution."""
-    L, F = np.asarray(loadings, dtype=np.float64), np.asarray(activations, dtype=np.float64)
-    return np.sum(L**2, axis=0) * np.sum(F**2, axis=0) / np.sum(np.asarray(values) ** 2)

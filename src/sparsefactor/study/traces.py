@@ -235,7 +235,7 @@ def chain_start(data: Data, prior: sf.Prior, recipe: Recipe, number: int, seed: 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", sf.ConvergenceWarning)  # a start need not have converged
         vi = sf.fit_vi(data, prior, seed=seed, max_iter=500, tol=1e-2, n_threads=1)
-    return dispersed_start(vi, np.random.default_rng([seed, number, 3]))
+    return dispersed_start(vi, prior, np.random.default_rng([seed, number, 3]))
 
 
 def load_kernels(data: Data, prior: sf.Prior) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.contract import Array, VIRows
+from ..kernels.contract import Array
+from .factors import taken
 from .state import CAVI, VIState
 
 
@@ -25,13 +26,4 @@ def assignment_gain(cavi: CAVI, state: VIState) -> Array:
 
 def reordered(cavi: CAVI, state: VIState, order: NDArray[np.intp]) -> VIState:
     """The factors in another order, so that factor order[p] comes under prior p, and one row pass."""
-    rows, columns = state.rows, state.columns
-    f_var = columns.f_var[:, order][:, :, order] if columns.f_var.ndim == 3 else columns.f_var[order]
-    mu, s2, eta = (np.ascontiguousarray(a[:, order]) for a in (rows.mu, rows.s2, rows.eta))
-    taken = columns._replace(
-        f_mean=columns.f_mean[order],
-        f_var=f_var,
-        alpha_shape=columns.alpha_shape[order],
-        alpha_rate=columns.alpha_rate[order],
-    )
-    return cavi.finish(VIRows(mu, s2, eta, rows.tau), taken, np.ones(len(order)))
+    return cavi.finish(*taken(state.rows, state.columns, order), np.ones(len(order)))

@@ -10,10 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ..explained import EMPTY
 from ..model import Beta
 from .state import CAVI, VIState
-
-EMPTY = 1e-9  # of the strongest factor's sum of squares: a factor below this holds nothing
 
 
 def emptied(cavi: CAVI, state: VIState, k: int) -> VIState:
@@ -42,15 +41,14 @@ def emptied(cavi: CAVI, state: VIState, k: int) -> VIState:
     return cavi.finish(rows._replace(mu=mu, eta=eta), changed, np.ones(prior.K))
 
 
-def holds_nothing(state: VIState) -> NDArray[np.bool_]:
+def holds_nothing(cavi: CAVI, state: VIState) -> NDArray[np.bool_]:
     """(K,) which factors contribute nothing to the signal.
 
-    Their expected loadings need not vanish: where inclusion is given, or the slab's prior is not vague, an empty factor
-    rests near its prior's.
+    A result also calls empty what is less than a trace of one feature (`explained.is_empty`); here it may yet grow.
     """
     L, F = state.rows.eta * state.rows.mu, state.columns.f_mean
     content = np.sum(L**2, axis=0) * np.sum(F**2, axis=1)
-    return np.asarray(content <= EMPTY * content.max())
+    return np.asarray(content <= EMPTY * cavi.data.centred_ss.sum())
 
 
 def _with(values: np.ndarray, k: int, value: float) -> np.ndarray:

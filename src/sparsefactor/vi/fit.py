@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -14,6 +14,7 @@ from ..engine import build_kernels
 from ..engine.threads import single_blas_thread
 from ..model import Prior, check_prior
 from ..posterior import Status, VIPosterior
+from ..record import record_of
 from ..start import INITS, Start, starts
 from .modules import ModuleCAVI, in_modules, moduled, unsorted
 from .prune import pruned
@@ -167,14 +168,14 @@ def _fit(data: Data, prior: Prior, options: Options) -> VIPosterior:
     if status is not Status.CONVERGED:
         warnings.warn(f"VI has not converged. {status.value}", ConvergenceWarning, stacklevel=3)
     logger.info("VI: %d trials, best ELBO %.6f, %s", len(trials), winner.elbo, status.name)
-    found = posterior(winner, trials, status)
+    record = record_of("vi", options)
     if not options.average:
-        return found
+        return posterior(winner, trials, status, record=record)
     short = sum(trial.status is not Status.CONVERGED for trial in averaged)
     if short and status is Status.CONVERGED:
         text = f"{short} of the {len(averaged)} trials averaged have not converged. {Status.MAX_ITER.value}"
         warnings.warn(text, ConvergenceWarning, stacklevel=3)
-    return replace(found, signal_mean=mean_signal(averaged))
+    return posterior(winner, trials, status, mean_signal(averaged), record)
 
 
 def run_trials(cavi: CAVI, options: Options, trials: list[Trial]) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from ..engine import build_kernels
-from ..kernels.contract import VIColumns, VIRows
+from .empty import holds_nothing
+from .factors import taken
 from .state import CAVI
 from .trial import Tolerance, Trial
 
 SETTLE = 60  # iterations that the rest may take to make up for a factor's removal
-EMPTY = 0.5  # a factor with fewer expected loadings than this is empty
 
 
 def without(trial: Trial, gone: list[int], backend: str, n_threads: int | None) -> Trial:
@@ -19,20 +19,8 @@ def without(trial: Trial, gone: list[int], backend: str, n_threads: int | None) 
     keep = np.array([k for k in range(old.prior.K) if k not in gone])
     prior = old.prior.take(keep)
     cavi = CAVI(old.data, prior, build_kernels(old.data, prior, backend, n_threads), joint=old.joint)
-    rows, columns = trial.state.rows, trial.state.columns
-    f_var = columns.f_var[:, keep][:, :, keep] if columns.f_var.ndim == 3 else columns.f_var[keep]
-    kept = VIColumns(
-        f_mean=columns.f_mean[keep],
-        f_var=f_var,
-        tau_shape=columns.tau_shape,
-        tau_rate=columns.tau_rate,
-        alpha_shape=columns.alpha_shape[keep],
-        alpha_rate=columns.alpha_rate[keep],
-        pi_a=columns.pi_a[keep] if prior.learns_inclusion else columns.pi_a,
-        pi_b=columns.pi_b[keep] if prior.learns_inclusion else columns.pi_b,
-    )
-    mu, s2, eta = (np.ascontiguousarray(a[:, keep]) for a in (rows.mu, rows.s2, rows.eta))
-    state = cavi.finish(VIRows(mu, s2, eta, rows.tau), kept, np.ones(len(keep)))
+    rows, columns = taken(trial.state.rows, trial.state.columns, keep)
+    state = cavi.finish(rows, columns, np.ones(len(keep)))
     smaller = Trial(trial.number, trial.name, cavi, state, accelerate=trial.momentum is not None)
     smaller.iterations, smaller.seconds, smaller.trace = trial.iterations + 1, trial.seconds, list(trial.trace)
     return smaller
@@ -41,9 +29,9 @@ def without(trial: Trial, gone: list[int], backend: str, n_threads: int | None) 
 def pruned(trial: Trial, tolerance: Tolerance, backend: str, n_threads: int | None) -> Trial:
     """The trial after every removal that raises its ELBO: the empty factors at once, then the weakest one by one."""
     best = trial
-    count = best.state.sums.active
-    empty = [k for k in range(len(count)) if count[k] < EMPTY]
-    if len(empty) == len(count):
+    bare = holds_nothing(best.cavi, best.state)
+    empty = np.flatnonzero(bare).tolist()
+    if bare.all():
         empty = empty[1:]  # a model keeps at least one factor
     if empty:
         best = _better(best, without(best, empty, backend, n_threads), tolerance)

@@ -6,8 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from ..arrange import arranged_prior, arrangement
+from ..explained import fit_sums
 from ..kernels.contract import NONE, Array
 from ..posterior import Labels, Status, VIPosterior
+from .factors import taken
 from .modules import ModuleCAVI
 from .stability import recurrence
 from .state import TERMS
@@ -22,14 +25,28 @@ def mean_signal(trials: list[Trial]) -> Array:
     return np.asarray(total / len(states))
 
 
-def posterior(winner: Trial, trials: list[Trial], status: Status) -> VIPosterior:
-    """The public result of a trial."""
+def posterior(
+    winner: Trial,
+    trials: list[Trial],
+    status: Status,
+    signal: Array | None = None,
+    record: dict[str, Any] | None = None,
+) -> VIPosterior:
+    """The public result of a trial. signal: (n_samples, n_features), the mean over trials where it was asked for."""
     cavi, state = winner.cavi, winner.state
     modules: dict[str, Any] = {}
     if isinstance(cavi, ModuleCAVI):
         state = cavi.largest_first(state)
         modules = cavi.summary(state)
     rows, columns, _, terms, elbo = state
+    data, mean = cavi.data, rows.eta * rows.mu
+    fit = (lambda i: mean[i] @ columns.f_mean) if signal is None else (lambda i: signal[:, i].T)
+    sums = fit_sums(data, [fit], mean[None], columns.f_mean.T[None])
+    order, signs = arrangement(sums, mean)
+    sums = sums.take(order)
+    rows, columns = taken(rows, columns, order, signs)
+    if modules:
+        modules["module_rate_mean"] = np.ascontiguousarray(modules["module_rate_mean"][:, order])
     mean = rows.eta * rows.mu
     variance = rows.eta * (rows.mu**2 + rows.s2) - mean**2
     f_variance = np.einsum("jkk->kj", columns.f_var) if columns.f_var.ndim == 3 else columns.f_var
@@ -40,12 +57,11 @@ def posterior(winner: Trial, trials: list[Trial], status: Status) -> VIPosterior
         for trial in trials
         if trial.number != winner.number and trial.status is Status.CONVERGED
     ]
-    data = cavi.data
     parameters = {name: a for name, a in (rows._asdict() | columns._asdict()).items() if a is not NONE}
     if cavi.prior.noise == "feature":
         parameters["tau_shape"] = cavi.prior.noise_shape + 0.5 * data.row_count  # its mean is `tau`
     return VIPosterior(
-        prior=cavi.prior,
+        prior=arranged_prior(cavi.prior, order),
         labels=Labels(feature_names=data.feature_names, sample_names=data.sample_names, offset=data.offset),
         loadings_mean=np.ascontiguousarray(mean),
         loadings_sd=np.ascontiguousarray(np.sqrt(np.maximum(variance, 0.0))),
@@ -59,8 +75,11 @@ def posterior(winner: Trial, trials: list[Trial], status: Status) -> VIPosterior
         elbo_terms=dict(zip(TERMS, terms.tolist(), strict=True)),
         elbo_history={"iteration": trace[:, 0].astype(int), "elbo": trace[:, 1], "seconds": trace[:, 2]},
         trial_records=[trial.record(won=trial.number == winner.number) for trial in trials],
-        stability=recurrence(columns.f_mean, others),
+        stability=recurrence(columns.f_mean, others, sums.empty()),
         status=status,
         parameters=parameters,
+        signal_mean=signal,
+        fit_sums=sums,
+        record=record or {},
         **modules,
     )

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from ..kernels.contract import Array
 
-EMPTY = 1e-6  # of the longest factor's length
 SAME = 0.95  # two factors are the same when their activations' cosine is at least this, up to sign
 
 
-def recurrence(winner: Array, others: Sequence[Array]) -> Array:
-    """(K,) share of `others` that have each of the winner's factors. F's: (K, N).
+def recurrence(winner: Array, others: Sequence[Array], empty: NDArray[np.bool_]) -> Array:
+    """(K,) share of `others` that have each of the winner's factors. F's: (K, N); empty: (K,) of the winner's.
 
     NaN where there are no others, and for a factor that is empty.
     """
@@ -22,14 +22,13 @@ def recurrence(winner: Array, others: Sequence[Array]) -> Array:
         return np.full(len(winner), np.nan)
     hits = np.zeros(len(winner))
     for other in others:
-        similarity = np.abs(_unit(winner) @ _unit(other).T)
+        similarity = np.abs(_unit(winner) @ _unit(other).T) * ~empty[:, None]
         own, theirs = linear_sum_assignment(similarity, maximize=True)
         hits[own] += similarity[own, theirs] >= SAME
-    return np.where(_unit(winner).any(axis=1), hits / len(others), np.nan)
+    return np.where(empty, np.nan, hits / len(others))
 
 
 def _unit(F: Array) -> Array:
-    """Rows of unit length; zeros where a factor's activations are nothing but rounding."""
+    """Rows of unit length; zeros stay zeros."""
     norms = np.linalg.norm(F, axis=1, keepdims=True)
-    solid = norms > EMPTY * norms.max(initial=0.0)
-    return np.asarray(np.where(solid, F / np.where(solid, norms, 1.0), 0.0))
+    return np.asarray(F / np.where(norms > 0, norms, 1.0))

@@ -160,7 +160,7 @@ class Trial:
         while rising:
             rising, failures = False, 0
             strength = self.state.sums.l2 * self.cavi.second_moment(self.state.columns)
-            bare = holds_nothing(self.state)
+            bare = holds_nothing(self.cavi, self.state)
             for k in map(int, np.argsort(strength)):
                 left = max_iter - self.iterations - 1
                 if k in idle:

@@ -1,0 +1,31 @@
+"""The order and the signs of a result's factors: strongest first, loadings with a positive sum, empty last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .explained import FitSums
+from .model import Prior
+
+
+def arrangement(sums: FitSums, loadings: ArrayLike, weights: ArrayLike | None = None) -> tuple[Any, Any]:
+    """(n_factors,) which factor comes at each place, and its sign there. loadings: (n_features, n_factors)."""
+    order = np.lexsort((-sums.cost(weights), sums.empty(weights)))
+    signs = np.where(np.sum(loadings, axis=0) < 0, -1, 1).astype(np.int8)
+    return order.astype(np.intp), signs[order]
+
+
+def arranged_prior(prior: Prior, order: NDArray[np.intp]) -> Prior:
+    """The prior whose columns are those of the arranged factors; itself where all factors share one."""
+    return prior.take(order) if len(np.unique(prior.factor_groups())) > 1 else prior
+
+
+def back_to(prior: Prior, given: Prior) -> NDArray[np.intp]:
+    """(n_factors,) an order of an arranged prior's factors under which it is the one that was given."""
+    own, wanted = (np.lexsort(p.inclusion_matrix()) for p in (prior, given))
+    order = np.empty(len(own), dtype=np.intp)
+    order[wanted] = own
+    return order

@@ -1,0 +1,40 @@
+"""Some of the factors of q, or all of them in another order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..kernels.contract import Array, VIColumns, VIRows
+
+
+def taken(
+    rows: VIRows, columns: VIColumns, order: NDArray[np.intp], signs: NDArray[Any] | None = None
+) -> tuple[VIRows, VIColumns]:
+    """q of the factors in `order`, of which those with a negative sign are turned round."""
+    sign = np.ones(len(order)) if signs is None else signs.astype(np.float64)
+
+    def of(values: Array) -> Array:
+        return values[order] if len(values) else values
+
+    joint = columns.f_var.ndim == 3
+    f_var = columns.f_var[:, order][:, :, order] * np.outer(sign, sign) if joint else columns.f_var[order]
+    return (
+        rows._replace(
+            mu=np.ascontiguousarray(rows.mu[:, order]) * sign,
+            s2=np.ascontiguousarray(rows.s2[:, order]),
+            eta=np.ascontiguousarray(rows.eta[:, order]),
+            within=np.ascontiguousarray(rows.within[:, order]) if rows.within.ndim == 3 else rows.within,
+        ),
+        columns._replace(
+            f_mean=columns.f_mean[order] * sign[:, None],
+            f_var=f_var,
+            alpha_shape=columns.alpha_shape[order],
+            alpha_rate=columns.alpha_rate[order],
+            pi_a=of(columns.pi_a),
+            pi_b=of(columns.pi_b),
+            own=of(columns.own),
+        ),
+    )
