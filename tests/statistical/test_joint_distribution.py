@@ -40,7 +40,7 @@ MODULES = Prior(n_factors=K, inclusion=Beta(0.4, 0.6), n_modules=3, **HYPER)
 @pytest.mark.statistical
 @pytest.mark.parametrize("missing", [False, True])
 def test_sampler_with_modules_passes(missing):
-    moves = [MOVES["scale"](), BoldShear()]
+    moves = [MOVES["scale"](), MOVES["rotation"](), BoldShear()]
     scores = joint_scores(MODULES, compiled, missing=missing, replicates=300, moves=moves)
     assert np.abs(scores).max() < LIMIT
 
@@ -112,7 +112,9 @@ def compiled(data, prior):
 
 
 def move_scores(move, missing):
-    return joint_scores(prior_of([0.3, 0.7]), compiled, missing=missing, replicates=300, moves=[move])
+    # Factors as unequal as can be: a wrong turn or exchange of them shows.
+    inclusion = [0.1, 0.9] if move.name == "rotation" else [0.3, 0.7]
+    return joint_scores(prior_of(inclusion), compiled, missing=missing, replicates=300, moves=[move])
 
 
 class ScaleForgetsAlpha(MOVES["scale"]):
@@ -122,11 +124,18 @@ class ScaleForgetsAlpha(MOVES["scale"]):
         return super().__call__(gibbs, state, rng)._replace(alpha=state.alpha)
 
 
-class ExchangeAlways(MOVES["exchange"]):
+class ExchangeAlways(MOVES["rotation"]):
     """Exchanges whatever the odds."""
 
-    def probability(self, log_odds):
-        return 1.0
+    def exchange(self, P, rng):
+        return np.full(P, 1e-300)
+
+
+class RotateAlways(MOVES["rotation"]):
+    """Takes the first angle that is tried."""
+
+    def log_height(self, P, rng):
+        return np.full(P, -np.inf)
 
 
 class BoldShear(MOVES["shear"]):
@@ -145,10 +154,10 @@ class ShearAlways(BoldShear):
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     "order",
-    [("scale", "exchange", "shear"), pytest.param(("shear", "scale", "exchange"), marks=pytest.mark.slow)],
+    [("scale", "rotation", "shear"), pytest.param(("shear", "scale", "rotation"), marks=pytest.mark.slow)],
 )
 def test_moves_pass_together_in_any_order(order):
-    chosen = {"scale": MOVES["scale"], "exchange": MOVES["exchange"], "shear": BoldShear}
+    chosen = {"scale": MOVES["scale"], "rotation": MOVES["rotation"], "shear": BoldShear}
     moves = [chosen[name]() for name in order]
     scores = joint_scores(prior_of([0.3, 0.7]), compiled, missing=True, replicates=300, moves=moves)
     assert np.abs(scores).max() < LIMIT
@@ -160,7 +169,8 @@ def test_moves_pass_together_in_any_order(order):
     ("right", "wrong"),
     [
         (MOVES["scale"], ScaleForgetsAlpha),
-        (MOVES["exchange"], ExchangeAlways),
+        (MOVES["rotation"], ExchangeAlways),
+        (MOVES["rotation"], RotateAlways),
         (BoldShear, ShearAlways),
     ],
 )
@@ -175,6 +185,6 @@ def test_each_move_passes_and_a_wrong_one_fails(right, wrong, missing):
 @pytest.mark.parametrize(("inclusion", "missing"), CASES)
 @pytest.mark.parametrize("with_moves", [False, True], ids=["plain", "moves"])
 def test_compiled_sampler_passes_at_length(inclusion, missing, noise, with_moves):
-    moves = [MOVES["scale"](), MOVES["exchange"](), BoldShear()] if with_moves else []
+    moves = [MOVES["scale"](), MOVES["rotation"](), BoldShear()] if with_moves else []
     scores = joint_scores(prior_of(inclusion, noise), compiled, missing=missing, replicates=1000, moves=moves)
     assert np.abs(scores).max() < LIMIT

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import digamma, gammaln
 
 from ..data import Data
-from ..kernels.contract import Array, GibbsRows, Message, ShearNoise, Sums, VIColumns, VIRows
+from ..kernels.contract import Array, GibbsRows, Message, RotationNoise, ShearNoise, Sums, VIColumns, VIRows
 from ..kernels.cpu import columns as column_kernels
 from ..kernels.cpu.gibbs_rows import GibbsMessage, RowStream, gibbs_scratch, gibbs_tiles
+from ..kernels.cpu.rotate import rotate_pairs
 from ..kernels.cpu.shear import shear_directions
 from ..kernels.cpu.tiles import TileSums, build_problem, empty_tile_sums, packed_message, packed_size, total_sums
 from ..kernels.cpu.vi_rows import FactorMajor, VIMessage, vi_scratch, vi_tiles
@@ -192,7 +194,22 @@ class CpuKernels:
     def gibbs_shear(
         self, rows: GibbsRows, F: Array, alpha: Array, logit: Array, weight: Array, noise: ShearNoise
     ) -> tuple[GibbsRows, Array]:
-        take, F = self.memory.take, F.copy()
+        after, residual, observed = self._residual(rows, F)
+        F = F.copy()
+        shear_directions(residual, observed, after.Z, after.L, F, rows.tau, weight, alpha, logit, *noise)
+        return after, F
+
+    def gibbs_rotate(
+        self, rows: GibbsRows, F: Array, alpha: Array, logit: Array, weight: Array, noise: RotationNoise
+    ) -> tuple[GibbsRows, Array, Array]:
+        after, residual, observed = self._residual(rows, F)
+        F, alpha = F.copy(), alpha.copy()
+        rotate_pairs(residual, observed, after.Z, after.L, F, alpha, rows.tau, weight, logit, *noise)
+        return after, F, alpha
+
+    def _residual(self, rows: GibbsRows, F: Array) -> tuple[GibbsRows, Array, NDArray[np.bool_]]:
+        """A copy of the rows, Y - L F (0 where missing), and what is observed ((0, 0) where all is)."""
+        take = self.memory.take
         Z, L = take(*rows.Z.shape, dtype=np.int8), take(*rows.L.shape)
         np.copyto(Z, rows.Z)
         np.copyto(L, rows.L)
@@ -203,8 +220,7 @@ class CpuKernels:
             observed = np.zeros((0, 0), dtype=np.bool_)
         else:
             residual *= observed
-        shear_directions(residual, observed, Z, L, F, rows.tau, weight, alpha, logit, *noise)
-        return GibbsRows(Z, L, rows.tau), F
+        return GibbsRows(Z, L, rows.tau), residual, observed
 
     def _gibbs_scratch(self) -> Any:
         return gibbs_scratch(self.problem.Y, self.problem.tile, self.prior.K)

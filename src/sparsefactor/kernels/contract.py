@@ -102,6 +102,18 @@ class ShearNoise(NamedTuple):
     normal: Array  # (D, G) for l
 
 
+class RotationNoise(NamedTuple):
+    """The randomness of rotations of P pairs of factors (2.10)."""
+
+    pairs: NDArray[np.intp]  # (P, 2)
+    exchange: Array  # (P,) uniform; 1 where the pair is not to be exchanged
+    log_height: Array  # (P,) log of a uniform: the slice's height below the present density
+    bracket: Array  # (P,) uniform: where the present angle lies in the first bracket
+    angle: Array  # (P, T) uniform: up to T angles that are tried
+    uniform: Array  # (P, G) for z
+    normal: Array  # (P, G, 2) for l
+
+
 class VIShortcut(Protocol):
     """A whole iteration of VI without Python in between; the equations are those of vi/state.py."""
 
@@ -143,6 +155,12 @@ class Kernels(Protocol):
         self, rows: GibbsRows, F: Array, alpha: Array, logit: Array, weight: Array, noise: ShearNoise
     ) -> tuple[GibbsRows, Array]:
         """New rows and F (K, N) after shears; logit: (1 or G, K); weight: (N,)."""
+        ...
+
+    def gibbs_rotate(
+        self, rows: GibbsRows, F: Array, alpha: Array, logit: Array, weight: Array, noise: RotationNoise
+    ) -> tuple[GibbsRows, Array, Array]:
+        """New rows, F (K, N) and alpha (K,) after rotations; logit: (1 or G, K); weight: (N,)."""
         ...
 
     def row_noise(self, key: tuple[int, int], sweep: int) -> Any:

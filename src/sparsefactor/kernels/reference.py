@@ -10,7 +10,7 @@ from scipy.special import digamma, expit, gammaln, softmax
 
 from ..data import Data
 from ..model import Prior, gamma_kl
-from .contract import Array, GibbsRows, Message, RowNoise, ShearNoise, Sums, VIColumns, VIRows
+from .contract import Array, GibbsRows, Message, RotationNoise, RowNoise, ShearNoise, Sums, VIColumns, VIRows
 from .noise import row_noise
 
 
@@ -260,6 +260,66 @@ class ReferenceKernels:
             Z[:, q] = noise.uniform[d] < expit(offset + 0.5 * r**2 / c)
             L[:, q] = np.where(Z[:, q], r / c + noise.normal[d] / np.sqrt(c), 0.0)
         return GibbsRows(Z, L, rows.tau), F
+
+    def gibbs_rotate(
+        self, rows: GibbsRows, F: Array, alpha: Array, logit: Array, weight: Array, noise: RotationNoise
+    ) -> tuple[GibbsRows, Array, Array]:
+        """Exchange, then turn, each pair (f_k, f_q), their columns of (Z, L) integrated out and then drawn (2.10)."""
+        Z, L, F, alpha = rows.Z.copy(), rows.L.copy(), F.copy(), alpha.copy()
+        observed = np.ones(self.data.Y.shape) if self.observed is None else self.observed
+        for p, pair in enumerate(noise.pairs):
+            rest = L.copy()
+            rest[:, pair] = 0.0
+            residual = observed * (self.data.Y - rest @ F)
+            r = rows.tau[:, None] * (residual @ (weight * F[pair]).T)
+            B = rows.tau[:, None, None] * np.einsum("ij,aj,bj->iab", observed, weight * F[pair], F[pair])
+            odds = np.broadcast_to(logit, L.shape)[:, pair]
+            turn = np.eye(2)
+            if noise.exchange[p] < 1.0:
+                change = pair_density(turn[::-1], r, B, alpha[pair][::-1], odds) - pair_density(
+                    turn, r, B, alpha[pair], odds
+                )
+                if noise.exchange[p] < expit(change):
+                    turn, alpha[pair] = turn[::-1], alpha[pair][::-1]
+            height = pair_density(turn, r, B, alpha[pair], odds) + noise.log_height[p]
+            low = -np.pi * noise.bracket[p]
+            high = low + np.pi
+            for u in noise.angle[p]:
+                angle = low + u * (high - low)
+                if pair_density(rotation(angle) @ turn, r, B, alpha[pair], odds) > height:
+                    turn = rotation(angle) @ turn
+                    break
+                low, high = (angle, high) if angle < 0.0 else (low, angle)
+            F[pair] = turn @ F[pair]
+            r, B = r @ turn.T, turn @ B @ turn.T
+            for i in range(len(L)):
+                log_weight = pair_states(r[i], B[i], alpha[pair], odds[i])
+                code = np.sum(noise.uniform[p, i] > np.cumsum(softmax(log_weight))[:-1])
+                Z[i, pair] = code % 2, code // 2
+                on = pair[Z[i, pair] == 1]
+                active = Z[i, pair] == 1
+                L[i, pair] = 0.0
+                Q = B[i][np.ix_(active, active)] + np.diag(alpha[on])
+                L[i, on] = draw_normal(Q, r[i, active], noise.normal[p, i, active])
+        return GibbsRows(Z, L, rows.tau), F, alpha
+
+
+def rotation(angle: float) -> Array:
+    return np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+
+
+def pair_density(turn: Array, r: Array, B: Array, alpha: Array, logit: Array) -> float:
+    """log density of an orthogonal change of two factors' activations, up to a constant (2.10)."""
+    rows = zip(r @ turn.T, turn @ B @ turn.T, logit, strict=True)
+    return float(sum(np.logaddexp.reduce(pair_states(linear, gram, alpha, odds)) for linear, gram, odds in rows))
+
+
+def pair_states(r: Array, B: Array, alpha: Array, logit: Array) -> Array:
+    """(4,) log weights of a row's z = 00, 10, 01, 11 with its two loadings integrated out (2.10)."""
+    Q = B + np.diag(alpha)
+    alone = logit + 0.5 * np.log(alpha / np.diag(Q)) + 0.5 * r**2 / np.diag(Q)
+    both = logit.sum() + 0.5 * np.log(alpha).sum() - 0.5 * np.linalg.slogdet(Q)[1] + 0.5 * r @ np.linalg.solve(Q, r)
+    return np.array([0.0, alone[0], alone[1], both])
 
 
 def draw_normal(Q: Array, linear: Array, normal: Array) -> Array:

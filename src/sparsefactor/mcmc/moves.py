@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from scipy.special import expit
 
-from ..kernels.contract import Array, ShearNoise
+from ..kernels.contract import Array, RotationNoise, ShearNoise
 from .modules import positive
 from .state import GibbsState
 
@@ -42,72 +41,41 @@ class ScaleMove:
         return state._replace(F=state.F * c[:, None], alpha=state.alpha * c**2, scale=state.scale / c)
 
 
-class ExchangeMove:
-    """Exchange two factors with unequal inclusion priors, their loadings and inclusions integrated out (2.10)."""
+class RotationMove:
+    """Exchange and turn pairs of factors, their loadings and inclusions integrated out (2.10)."""
 
-    name = "exchange"
-    every = 5
+    name = "rotation"
+    every = 1
+    angles = 60  # tried at most; a bracket of half a turn has shrunk to nothing long before
 
     def __call__(self, gibbs: Gibbs, state: GibbsState, rng: np.random.Generator) -> GibbsState:
-        groups = gibbs.prior.factor_groups()
-        if gibbs.prior.learns_inclusion or len(np.unique(groups)) == 1:
+        K, G = len(state.alpha), gibbs.data.n_features
+        if K == 1:
             return state
-        k = int(rng.integers(len(groups)))
-        q = int(rng.choice(np.flatnonzero(groups != groups[k])))
-        pair = [k, q]
-        linear, Q = gibbs.conditional(state, pair)
-        evidence = pair_evidence(linear, Q, state.alpha[pair])
-        logit = np.broadcast_to(gibbs.logit(state), (len(linear), len(groups)))
-        stay, swap = (prior_of(evidence, logit[:, [a, b]]) for a, b in ((k, q), (q, k)))
-        totals = [np.logaddexp.reduce(option, axis=1) for option in (stay, swap)]
-        exchange = rng.random() < self.probability(np.sum(totals[1] - totals[0]))
-        chosen, total = (swap, totals[1]) if exchange else (stay, totals[0])
-        weights = np.exp(chosen - total[:, None])
-        code = np.sum(rng.random((len(weights), 1)) > np.cumsum(weights, axis=1)[:, :-1], axis=1)
-        Z = np.stack([code % 2, code // 2], axis=1)
-        state = gibbs.with_columns(state, pair, Z, draw_pair(linear, Q, Z, rng.standard_normal(linear.shape)))
-        return swapped(state, k, q) if exchange else state
+        P = K // 2
+        pairs = rng.permutation(K)[: 2 * P].reshape(P, 2)
+        groups = gibbs.prior.factor_groups()
+        unequal = groups[pairs[:, 0]] != groups[pairs[:, 1]]
+        noise = RotationNoise(
+            pairs=pairs,
+            exchange=np.where(unequal, self.exchange(P, rng), 1.0),
+            log_height=self.log_height(P, rng),
+            bracket=rng.random(P),
+            angle=rng.random((P, self.angles)),
+            uniform=rng.random((P, G)),
+            normal=rng.standard_normal((P, G, 2)),
+        )
+        rows = state.rows._replace(L=state.loadings)
+        rows, F, alpha = gibbs.kernels.gibbs_rotate(
+            rows, state.F, state.alpha, gibbs.logit(state), gibbs.weight(state.tau), noise
+        )
+        return state._replace(rows=rows, F=F, alpha=alpha, scale=np.ones(K))
 
-    def probability(self, log_odds: float) -> float:
-        return float(expit(log_odds))
+    def exchange(self, P: int, rng: np.random.Generator) -> Array:
+        return rng.random(P)
 
-
-def pair_evidence(linear: Array, Q: Array, alpha: Array) -> Array:
-    """(G, 4) log p(y_i | z) over z = 00, 10, 01, 11 of two loadings with precision Q (G, 2, 2), up to a constant."""
-    one = 0.5 * (np.log(alpha) - np.log(Q[:, [0, 1], [0, 1]]) + linear**2 / Q[:, [0, 1], [0, 1]])
-    det = Q[:, 0, 0] * Q[:, 1, 1] - Q[:, 0, 1] ** 2
-    square = (
-        Q[:, 1, 1] * linear[:, 0] ** 2 - 2 * Q[:, 0, 1] * linear[:, 0] * linear[:, 1] + Q[:, 0, 0] * linear[:, 1] ** 2
-    )
-    both = 0.5 * (np.log(alpha).sum() - np.log(det) + square / det)
-    return np.stack([np.zeros(len(linear)), one[:, 0], one[:, 1], both], axis=1)
-
-
-def prior_of(evidence: Array, logit: Array) -> Array:
-    """(G, 4) evidence plus the prior log odds of z = 00, 10, 01, 11; logit: (G, 2)."""
-    return evidence + np.stack([0 * logit[:, 0], logit[:, 0], logit[:, 1], logit.sum(axis=1)], axis=1)
-
-
-def draw_pair(linear: Array, Q: Array, Z: np.ndarray, normal: Array) -> Array:
-    """(G, 2) two loadings given their inclusions: zero where excluded, else Gaussian with precision Q."""
-    both = Z.all(axis=1)
-    cross = np.where(both, Q[:, 0, 1], 0.0)
-    # Draw the second one alone (the first integrated out where both are in), then the first given it.
-    precision = Q[:, 1, 1] - cross**2 / Q[:, 0, 0]
-    mean = (linear[:, 1] - cross / Q[:, 0, 0] * linear[:, 0]) / precision
-    second = np.where(Z[:, 1] == 1, mean + normal[:, 1] / np.sqrt(precision), 0.0)
-    first = (linear[:, 0] - cross * second) / Q[:, 0, 0] + normal[:, 0] / np.sqrt(Q[:, 0, 0])
-    return np.stack([np.where(Z[:, 0] == 1, first, 0.0), second], axis=1)
-
-
-def swapped(state: GibbsState, k: int, q: int) -> GibbsState:
-    """Factors k and q change places."""
-    order = np.arange(len(state.alpha))
-    order[[k, q]] = q, k
-    rows = state.rows._replace(
-        Z=np.ascontiguousarray(state.rows.Z[:, order]), L=np.ascontiguousarray(state.rows.L[:, order])
-    )
-    return state._replace(rows=rows, F=state.F[order], alpha=state.alpha[order])
+    def log_height(self, P: int, rng: np.random.Generator) -> Array:
+        return np.log(rng.random(P))
 
 
 class ShearMove:
@@ -145,4 +113,4 @@ class ShearMove:
         return np.log(rng.random(shape))
 
 
-MOVES = {move.name: move for move in (ScaleMove, ExchangeMove, ShearMove)}
+MOVES = {move.name: move for move in (ScaleMove, RotationMove, ShearMove)}

@@ -7,7 +7,7 @@ read from another point of its cycle, with moves that leave the posterior invari
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -179,35 +179,6 @@ class Gibbs:
             return np.zeros(0)
         pi = rng.beta(self.prior.inclusion.a + sums.active, self.prior.inclusion.b + self.data.n_features - sums.active)
         return clipped(pi)
-
-    # ---- what moves ask of the data -------------------------------------------------------------------------------
-
-    def conditional(self, state: GibbsState, factors: list[int]) -> tuple[Array, Array]:
-        """The Gaussian of the loadings on one or two factors given all others: linear term and precision (2.4).
-
-        Returns (G, f) and (G, f, f), where f = len(factors).
-        """
-        data, weighted = self.data, state.F[factors] * self.weight(state.tau)
-        rest = state.loadings
-        rest[:, factors] = 0.0
-        tau = state.rows.tau[:, None]
-        if data.observed is None:
-            gram = weighted @ state.F.T
-            linear = tau * (data.Y @ weighted.T - rest @ gram.T)
-            Q = tau[:, :, None] * gram[:, factors]
-        else:
-            share = weighted.T[:, :, None] * state.F.T[:, None, :]
-            A = (data.observed @ share.reshape(len(share), -1)).reshape(data.n_features, len(factors), -1)
-            linear = tau * (data.Y @ weighted.T - np.einsum("ifk,ik->if", A, rest))
-            Q = tau[:, :, None] * A[:, :, factors]
-        Q[:, np.arange(len(factors)), np.arange(len(factors))] += state.alpha[factors]
-        return linear, Q
-
-    def with_columns(self, state: GibbsState, factors: list[int], Z: NDArray[Any], L: Array) -> GibbsState:
-        """The state at scale one with other inclusions and loadings (G, f) on some factors."""
-        rows = state.rows._replace(Z=state.rows.Z.copy(), L=state.loadings)
-        rows.Z[:, factors], rows.L[:, factors] = Z, L
-        return state._replace(rows=rows, scale=np.ones_like(state.scale))
 
     # ---- the log joint density of the draw (1.7), from the sums alone ---------------------------------------------
 

@@ -1,0 +1,50 @@
+"""The compiled rotations agree with the oracle on the same state and noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.helpers.problems import prior_for, random_gibbs_state, small_data
+
+from sparsefactor.engine.local import CpuKernels
+from sparsefactor.kernels.contract import RotationNoise
+from sparsefactor.kernels.reference import ReferenceKernels
+from sparsefactor.mcmc.state import Gibbs
+from sparsefactor.model import Beta
+
+
+@pytest.mark.parametrize("noise", ["feature", "shared", "sample"])
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+@pytest.mark.parametrize("inclusion", [[0.2, 0.5, 0.9], Beta(1.0, 1.0), np.full((30, 3), 0.3)])
+def test_rotations_agree(noise, missing, inclusion):
+    G, N, K = 30, 20, 3
+    data = small_data(G, N, K, missing=missing)
+    prior = prior_for(K, inclusion=inclusion, noise=noise)
+    state = random_gibbs_state(data, prior)
+    rng = np.random.default_rng(0)
+    P = 6
+    draws = RotationNoise(
+        pairs=np.array([[0, 1], [2, 0], [1, 2], [0, 2], [2, 1], [1, 0]]),
+        exchange=np.array([1.0, 1e-300, 1.0, 1.0, 0.4, 1.0]),
+        log_height=np.log(rng.random(P)),
+        bracket=rng.random(P),
+        angle=rng.random((P, 60)),
+        uniform=rng.random((P, G)),
+        normal=rng.standard_normal((P, G, 2)),
+    )
+    results = []
+    for kernels in (ReferenceKernels(data, prior), CpuKernels(data, prior)):
+        gibbs = Gibbs(data, prior, kernels)
+        given = (state.rows, state.F, state.alpha)
+        before = [a.copy() for a in (*state.rows, *given[1:])]
+        results.append(kernels.gibbs_rotate(*given, gibbs.logit(state), gibbs.weight(state.tau), draws))
+        assert all(np.array_equal(a, b) for a, b in zip(before, (*state.rows, *given[1:]), strict=True))
+    (expected, F, alpha), (actual, F_actual, alpha_actual) = results
+    assert np.array_equal(actual.Z, expected.Z)
+    assert np.allclose(actual.L, expected.L, rtol=1e-9, atol=1e-9)
+    assert np.allclose(F_actual, F, rtol=1e-9, atol=1e-9)
+    np.testing.assert_array_equal(alpha_actual, alpha)
+    if noise == "sample":  # where the odds are not beyond a number's range, some pair was exchanged
+        assert not np.array_equal(alpha, state.alpha)
+    assert not np.allclose(F, state.F)
+    assert not np.allclose(np.sort(np.linalg.norm(F, axis=1)), np.sort(np.linalg.norm(state.F, axis=1)))
