@@ -7,9 +7,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
-from .lanes import EXACT, INLINE_EXACT
+from .compiled import EXACT, INLINE_EXACT, OPTIONS, njit
 
 
 @njit(**INLINE_EXACT)
@@ -66,7 +65,7 @@ def find_turn(r, gram, det, a1, a2, odds, log_height, bracket, angles):
     return 0.0
 
 
-@njit(**EXACT)
+@njit(**OPTIONS)
 def linear_and_gram(k, q, E, observed, L, F, tau, weight, r, gram, det):
     """Of every row's loadings on k and q, given all others (2.4), without the slab's precisions."""
     G, N = E.shape
