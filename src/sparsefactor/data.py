@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .computed import computed
+from .containers import ARRAY, container_of, from_xarray
 
 # Squares of the entries and their sums over a matrix must stay inside float64's range.
 LARGEST_MAGNITUDE = 1e150
@@ -33,6 +34,7 @@ class Data:
     offset: NDArray[np.float64]
     feature_names: NDArray[Any]
     sample_names: NDArray[Any]
+    container: tuple[str, ...] = ARRAY  # what X came as
 
     @property
     def n_features(self) -> int:
@@ -120,7 +122,8 @@ class Data:
 def as_data(X: Any, *, center: bool = False, dtype: Any = np.float64) -> Data:
     """Check X (n_samples, n_features; NaN = missing) and return it as `Data`.
 
-    Takes a NumPy array, a pandas or polars frame, or a `Data` (returned as it is).
+    Takes a NumPy array, a pandas or polars frame, an xarray DataArray (either way round, by its dims' names), or a
+    `Data` (returned as it is).
     """
     if isinstance(X, Data):
         return X
@@ -152,7 +155,14 @@ def as_data(X: Any, *, center: bool = False, dtype: Any = np.float64) -> Data:
                 "data must vary: after centring, every observed entry is zero, since each feature is constant; "
                 "pass center=False, or check that X has samples as rows and features as columns"
             )
-    return Data(Y=Y, observed=observed, offset=offset, feature_names=features, sample_names=samples)
+    return Data(
+        Y=Y,
+        observed=observed,
+        offset=offset,
+        feature_names=features,
+        sample_names=samples,
+        container=container_of(X),
+    )
 
 
 def read_matrix(X: Any) -> tuple[NDArray[np.floating], NDArray[Any], NDArray[Any]]:
@@ -190,6 +200,8 @@ def _values_and_names(X: Any) -> tuple[Any, Any, Any]:
         columns_as_float = [X[name].cast(float).to_numpy() for name in X.columns]
         stacked = np.column_stack(columns_as_float) if columns_as_float else np.empty((X.height, 0))
         return stacked, None, list(X.columns)
+    if module == "xarray":
+        return from_xarray(X)
     if module == "scipy":
         raise TypeError("X must be dense: a sparse matrix's zeros would count as observed; pass X.toarray()")
     if isinstance(X, np.ma.MaskedArray):

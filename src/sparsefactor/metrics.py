@@ -32,7 +32,7 @@ def score(p: Any, truth: Simulation) -> dict[str, float]:
         "z_accuracy": float(np.mean(included == truth.inclusion)),
         "rrmse_loadings": _rrmse(loadings / scale, truth.loadings),
         "rrmse_activations": _rrmse(activations * scale, truth.activations),
-        "rrmse_signal": _rrmse(p.reconstruct() - offset, truth.signal),
+        "rrmse_signal": _rrmse(_predicted(p) - offset, truth.signal),
     }
 
 
@@ -68,7 +68,7 @@ def fill_in_error(p: Any, X_true: ArrayLike, mask: ArrayLike) -> float:
 
     X_true: (n_samples, n_features) with numbers where mask is True; mask: (n_samples, n_features) bool.
     """
-    predicted = np.asarray(p.reconstruct())
+    predicted = _predicted(p)
     values, held_out = np.asarray(X_true, dtype=np.float64), np.asarray(mask)
     if values.shape != predicted.shape or held_out.shape != predicted.shape:
         raise ValueError(
@@ -85,6 +85,10 @@ def fill_in_error(p: Any, X_true: ArrayLike, mask: ArrayLike) -> float:
             "hidden, and mask only what was observed"
         )
     return _rrmse(predicted[held_out], values[held_out])
+
+
+def _predicted(p: Any) -> Array:
+    return np.asarray(p.predicted() if hasattr(p, "predicted") else p.reconstruct())
 
 
 def _included(probability: ArrayLike) -> NDArray[np.bool_]:

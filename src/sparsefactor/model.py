@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from html import escape
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -12,6 +13,7 @@ from scipy.special import betaln, digamma, gammaln, xlog1py, xlogy
 from .data import Data
 
 Noise = Literal["feature", "shared", "sample"]
+MOST_SHOWN = 12  # numbers of an inclusion prior that its repr lists
 LOG_2PI = float(np.log(2 * np.pi))
 
 
@@ -27,7 +29,7 @@ class Beta:
             _check_positive(f"Beta's {name}", getattr(self, name))
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Prior:
     """The prior of the sparse factor model (docs/math.md, equations 1.1 to 1.6).
 
@@ -82,6 +84,20 @@ class Prior:
                 "leave n_factors out or make them agree"
             )
         return given
+
+    def __repr__(self) -> str:
+        inclusion = self.inclusion
+        if not isinstance(inclusion, Beta):
+            sizes = " x ".join(map(str, inclusion.shape))
+            inclusion = f"{inclusion.tolist()}" if inclusion.size <= MOST_SHOWN else f"<{sizes} numbers>"
+        others = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("n_factors", "inclusion")}
+        changed = {f.name for f in fields(self) if f.name in others and others[f.name] != f.default}
+        words = [f"n_factors={self.n_factors}", f"inclusion={inclusion}"]
+        words += [f"{name}={value!r}" for name, value in others.items() if name in changed]
+        return f"Prior({', '.join(words)})"
+
+    def _repr_html_(self) -> str:
+        return f"<code>{escape(repr(self))}</code>"
 
     @property
     def K(self) -> int:

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .computed import computed
+from .containers import ARRAY, like_input
+from .data import Data
 from .explained import FitSums, variance_explained
 from .model import Prior
 
@@ -56,9 +59,19 @@ class Labels:
     feature_names: NDArray[Any]
     sample_names: NDArray[Any]
     offset: Array
+    container: tuple[str, ...] = ARRAY  # what X came as, and so what `reconstruct` returns
+
+    @staticmethod
+    def of(data: Data) -> Labels:
+        return Labels(
+            feature_names=data.feature_names,
+            sample_names=data.sample_names,
+            offset=data.offset,
+            container=data.container,
+        )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class _Posterior:
     """The questions both posteriors answer. Shapes: see the table of words in docs/index.md."""
 
@@ -218,6 +231,85 @@ class _Posterior:
         assert isinstance(self, VIPosterior | MCMCPosterior)
         return self
 
+    def predicted(self) -> Array:
+        raise NotImplementedError
+
+    def reconstruct(self) -> Any:
+        """The posterior mean of the signal, in the units of X: its noise taken away, what was missing filled in.
+
+        Returns
+        -------
+        array (n_samples, n_features), or a frame or DataArray with names where X was one
+
+        Examples
+        --------
+        >>> import sparsefactor as sf
+        >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5], snr=4, missing=0.1, seed=0)
+        >>> p = sf.fit_vi(sim.X, sf.Prior(n_factors=1), n_trials=2)
+        >>> p.reconstruct().shape
+        (30, 40)
+        """
+        labels = self.labels
+        return like_input(self.predicted(), labels.container, labels.sample_names, labels.feature_names)
+
+    def to_frame(self, what: str) -> pandas.DataFrame:
+        """One of the results as a pandas frame with names.
+
+        Parameters
+        ----------
+        what : str
+            "loadings", "loadings_sd", "inclusion" (features by factors), "activations", "activations_sd" (samples by
+            factors), "reconstruction" (samples by features), "features" (a line per feature), "summary", and "trials"
+            or "diagnostics".
+
+        Returns
+        -------
+        pandas.DataFrame
+
+        Examples
+        --------
+        >>> import sparsefactor as sf
+        >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=4, seed=0)
+        >>> p = sf.fit_vi(sim.X, sf.Prior(n_factors=2), n_trials=2)
+        >>> list(p.to_frame("loadings").columns)
+        ['factor 1', 'factor 2']
+        """
+        from .frames import to_frame
+
+        return to_frame(self._self(), what)
+
+    def summary(self) -> pandas.DataFrame:
+        """A line per factor, numbered from 1.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns features (how many are in), strongest (their names), share_of_variance (see `variance_explained`),
+            stability (of variational inference: the share of other trials that found it), r_hat (of draws: the worst
+            of what belongs to it).
+
+        Examples
+        --------
+        >>> import sparsefactor as sf
+        >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=4, seed=0)
+        >>> p = sf.fit_vi(sim.X, sf.Prior(n_factors=2), n_trials=2)
+        >>> list(p.summary().index)
+        [1, 2]
+        """
+        from .frames import summary
+
+        return summary(self._self())
+
+    def __repr__(self) -> str:
+        from .words import headline
+
+        return "\n  ".join(headline(self._self()))
+
+    def _repr_html_(self) -> str:
+        from .words import as_html
+
+        return as_html(self._self())
+
     def variance_explained(self, by: str | None = None) -> Any:
         """Share of the data's variance that the fit explains: 1 - residual sum of squares / sum of squares.
 
@@ -275,7 +367,7 @@ class _Posterior:
         }
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class VIPosterior(_Posterior):
     """A variational posterior: q's moments, its ELBO and how it was found."""
 
@@ -313,8 +405,8 @@ class VIPosterior(_Posterior):
 
         return pd.DataFrame(self.trial_records)
 
-    def reconstruct(self) -> Array:
-        """(n_samples, n_features): the posterior mean of F'L', centring undone; fills what was missing.
+    def predicted(self) -> Array:
+        """(n_samples, n_features) what `reconstruct` returns, as an array whatever X was.
 
         The mean over all trials where the fit was asked for that (`average=True`), else the best trial's.
         """
@@ -350,7 +442,7 @@ class VIPosterior(_Posterior):
         )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class MCMCPosterior(_Posterior):
     """Draws of the posterior under one labelling, and their moments."""
 
@@ -372,8 +464,8 @@ class MCMCPosterior(_Posterior):
         """The chains' own numbers, which they keep when others are left out."""
         return tuple(int(number) for number in self.draws["posterior"].to_dataset()["chain"].values)
 
-    def reconstruct(self) -> Array:
-        """(n_samples, n_features): the mean over draws of F'L', centring undone; fills what was missing."""
+    def predicted(self) -> Array:
+        """(n_samples, n_features) what `reconstruct` returns, as an array whatever X was: a mean over draws."""
         return self.signal_mean + self.labels.offset
 
     def to_datatree(self) -> xarray.DataTree:
@@ -389,6 +481,10 @@ class MCMCPosterior(_Posterior):
 
     def diagnostics(self) -> Diagnostics:
         """Have the chains converged, do they agree, and how precise are their means; with a verdict in words."""
+        return self._diagnosed
+
+    @computed
+    def _diagnosed(self) -> Diagnostics:
         from .diagnostics import diagnose
 
         return diagnose(self)

@@ -23,7 +23,7 @@ PAPER_BLOCKS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Simulation:
     """Simulated data and the truth behind them.
 
@@ -47,6 +47,13 @@ class Simulation:
     module: NDArray[np.intp] | None = None
     module_rate: Array | None = None
     module_weight: Array | None = None
+
+    def __repr__(self) -> str:
+        holes = f", {np.isnan(self.X).mean():.1%} missing" if np.isnan(self.X).any() else ""
+        return f"Simulation: {self.n_samples} samples x {self.n_features} features, {self.n_factors} factors{holes}"
+
+    def _repr_html_(self) -> str:
+        return f"<div>{self!r}</div>"
 
     @property
     def signal(self) -> Array:

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     import xarray
 
 
-@dataclass(frozen=True, eq=False)
+MOST_LINES = 20  # that a notebook shows of the table
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Diagnostics:
     """What `MCMCPosterior.diagnostics` returns.
 
@@ -33,6 +36,15 @@ class Diagnostics:
 
     def __str__(self) -> str:
         return self.verdict
+
+    def __repr__(self) -> str:
+        return f"Diagnostics: {self.verdict}"
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        shown = self.table.drop(columns="worst").head(MOST_LINES).map("{:.3g}".format)
+        return f"<p>{escape(self.verdict)}</p>{shown.to_html()}"
 
 
 def diagnose(mc: MCMCPosterior) -> Diagnostics:

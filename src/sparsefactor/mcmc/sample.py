@@ -178,7 +178,7 @@ def _sample(data: Data, prior: Prior, options: Options) -> MCMCPosterior:
     n_threads = threads_per_chain(options.n_jobs, options.n_chains)
     kernels = build_kernels(data, prior, options.backend, n_threads)
     gibbs = Gibbs(data, prior, kernels, [MOVES[name]() for name in options.moves])
-    labels = Labels(feature_names=data.feature_names, sample_names=data.sample_names, offset=data.offset)
+    labels = Labels.of(data)
     layout = Layout(prior, labels)
     if options.path is None:
         sink = MemoryDraws(layout, options.n_chains, options.n_draws)

@@ -190,7 +190,7 @@ def _encode(posterior: VIPosterior | MCMCPosterior) -> tuple[dict[str, Any], Arr
         for field in fields(posterior)
         if field.name not in SPECIAL and getattr(posterior, field.name) is not None
     }
-    arrays |= {f"labels/{field.name}": getattr(posterior.labels, field.name) for field in fields(Labels)}
+    arrays |= {f"labels/{field.name}": np.asarray(getattr(posterior.labels, field.name)) for field in fields(Labels)}
     if posterior.fit_sums is not None:
         arrays |= {f"fit_sums/{field.name}": getattr(posterior.fit_sums, field.name) for field in fields(FitSums)}
     prior = posterior.prior
@@ -219,9 +219,12 @@ def _decode(meta: dict[str, Any], arrays: Arrays) -> VIPosterior | MCMCPosterior
     beta = stored.pop("beta", None)
     inclusion = arrays["prior/inclusion"] if beta is None else Beta(*beta)
     values: dict[str, Any] = _folder(arrays, "fields")
+    labels = _folder(arrays, "labels")
+    if "container" in labels:
+        labels["container"] = tuple(labels["container"].tolist())
     values |= {
         "prior": Prior(inclusion=inclusion, **stored),
-        "labels": Labels(**_folder(arrays, "labels")),
+        "labels": Labels(**labels),
         "fit_sums": FitSums(**sums) if (sums := _folder(arrays, "fit_sums")) else None,
         "record": meta.get("record", {}),
     }

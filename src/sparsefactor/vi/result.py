@@ -62,7 +62,7 @@ def posterior(
         parameters["tau_shape"] = cavi.prior.noise_shape + 0.5 * data.row_count  # its mean is `tau`
     return VIPosterior(
         prior=arranged_prior(cavi.prior, order),
-        labels=Labels(feature_names=data.feature_names, sample_names=data.sample_names, offset=data.offset),
+        labels=Labels.of(data),
         loadings_mean=np.ascontiguousarray(mean),
         loadings_sd=np.ascontiguousarray(np.sqrt(np.maximum(variance, 0.0))),
         inclusion_prob=np.ascontiguousarray(rows.eta),
