@@ -133,7 +133,7 @@ class ReferenceKernels:
             divergence = message.log_weight + gain.sum(axis=0)
             rss = self.module_rss(i, A, b, mu[i], s2[i], within[i])
             member[i] = softmax(divergence - 0.5 * tau[i] * rss)
-            eta[i] = within[i] @ member[i]
+            eta[i] = np.minimum(within[i] @ member[i], 1.0)  # member adds up to one but for rounding
             l_given = mu[i, :, None] * within[i]
             l_outer = (l_given * member[i]) @ l_given.T
             l_square = eta[i] * (mu[i] ** 2 + s2[i])

@@ -62,7 +62,7 @@ def match(p: Any, reference: Any) -> Matching:
     signs = np.ones(len(permutation), dtype=np.int8)
     signs[rows] = np.where(agreement[rows, columns] < 0, -1, 1)
     similarity = np.zeros(len(permutation))
-    similarity[rows] = np.abs(agreement[rows, columns])
+    similarity[rows] = np.minimum(np.abs(agreement[rows, columns]), 1.0)  # a cosine may round above one
     return Matching(permutation, signs, similarity, np.setdiff1d(np.arange(L.shape[1]), columns))
 
 

@@ -75,7 +75,7 @@ def posterior_fields(moments: Moments) -> dict[str, Any]:
     fields = {
         "loadings_mean": moments["loadings"][0],
         "loadings_sd": np.sqrt(moments["loadings"][1]),
-        "inclusion_prob": moments["inclusion"][0],
+        "inclusion_prob": np.clip(moments["inclusion"][0], 0.0, 1.0),  # weights add up to one but for rounding
         "activations_mean": moments["activations"][0],
         "activations_sd": np.sqrt(moments["activations"][1]),
         "noise_precision_mean": moments["noise_precision"][0],
@@ -83,7 +83,7 @@ def posterior_fields(moments: Moments) -> dict[str, Any]:
         "inclusion_rate_mean": np.zeros(0),
     }
     if "inclusion_rate" in moments:
-        fields["inclusion_rate_mean"] = moments["inclusion_rate"][0]
+        fields["inclusion_rate_mean"] = np.clip(moments["inclusion_rate"][0], 0.0, 1.0)
     return fields
 
 

@@ -140,11 +140,11 @@ class ModuleCAVI(CAVI):
 
     def rates(self, columns: VIColumns) -> Array:
         """(K, M) E[pi] as a module sees it."""
-        return self.seen(columns, columns.pi_a / (columns.pi_a + columns.pi_b))
+        return np.minimum(self.seen(columns, columns.pi_a / (columns.pi_a + columns.pi_b)), 1.0)  # but for rounding
 
     def inclusion_rate(self, columns: VIColumns) -> Array:
         """(K,) the mean over features: each module's rate, by its weight."""
-        return np.asarray(self.rates(columns) @ (columns.w_shape / columns.w_shape.sum()))
+        return np.minimum(self.rates(columns) @ (columns.w_shape / columns.w_shape.sum()), 1.0)
 
 
 def moduled(trial: Trial, tolerance: Tolerance, max_iter: int, rng: np.random.Generator, tried: list[Trial]) -> Trial:

@@ -269,6 +269,7 @@ def module_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sum
                     active_in[k, m] += both
                     entropy[k, m] = tau * member[i, m] * l[k, m]
                     probability += both
+                probability = min(probability, 1.0)  # a module's shares add up to one but for rounding
                 square = probability * (mu[i, k] * mu[i, k] + s2[i, k])
                 eta[i, k] = probability
                 count[k] += probability
