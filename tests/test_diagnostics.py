@@ -390,7 +390,7 @@ def test_chains_keep_their_numbers(good):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> MCMCPosterior:
     sim = sf.simulate(n_features=30, n_samples=25, inclusion=[0.5, 0.5], snr=10, seed=1)
-    path = tmp_path_factory.mktemp("run") / "run.zarr"
+    path = tmp_path_factory.mktemp("run") / "run"
     return sf.sample(sim.X, PRIOR, n_chains=2, n_warmup=200, n_draws=300, path=path)
 
 

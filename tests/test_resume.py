@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import pickle
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import tracemalloc
+import zlib
 from dataclasses import fields
 from pathlib import Path
 
@@ -20,7 +24,11 @@ import sparsefactor as sf
 from sparsefactor.mcmc import checkpoint, runner
 from sparsefactor.mcmc.chain import Chain
 from sparsefactor.mcmc.run_folder import sole_writer
-from sparsefactor.storage.draws import Layout, ZarrDraws
+from sparsefactor.storage import chunks
+from sparsefactor.storage.chunks import StoredDraws
+from sparsefactor.storage.draws import Layout
+from sparsefactor.storage.sealed import Sealed, seal, write_atomically
+from sparsefactor.version import code_digest
 
 PRIOR = sf.Prior(n_factors=2, inclusion=0.5)
 # Chunks of 100 draws: chain ends lie within a chunk and beyond one.
@@ -49,7 +57,7 @@ def sample(path: Path | None, **changes) -> sf.MCMCPosterior:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> sf.MCMCPosterior:
-    return sample(tmp_path_factory.mktemp("whole") / "run.zarr")
+    return sample(tmp_path_factory.mktemp("whole") / "run")
 
 
 class CrashError(RuntimeError):
@@ -81,13 +89,15 @@ def stopped(path: Path, monkeypatch, chain: int = 1, sweep: int = 100, **changes
 
 def test_disk_and_memory_hold_the_same_draws(tmp_path, whole):
     memory = sample(None)
-    assert_same_bits(sample(tmp_path / "double.zarr", precision="double"), memory)
-    L, stored = (p.draws["posterior"]["loadings"].values for p in (memory, whole))
-    assert stored.dtype == np.float64
-    np.testing.assert_array_equal(stored, L.astype(np.float32))  # what "single" means
-    assert not np.array_equal(stored, L)
-    F, kept = (p.draws["posterior"]["activations"].values for p in (memory, whole))
-    np.testing.assert_array_equal(kept, F)
+    assert_same_bits(sample(tmp_path / "double", precision="double"), memory)
+    for name in ("loadings", "activations", "noise_precision"):
+        made, stored = (p.draws["posterior"][name].values for p in (memory, whole))
+        assert stored.dtype == np.float64
+        np.testing.assert_array_equal(stored, made.astype(np.float32))  # what "single" means
+        assert not np.array_equal(stored, made)
+    for name in ("inclusion", "loading_precision"):
+        made, stored = (p.draws["posterior"][name].values for p in (memory, whole))
+        np.testing.assert_array_equal(stored, made)
 
 
 def test_draws_are_not_held_in_memory(whole):
@@ -129,7 +139,7 @@ def test_reading_in_small_blocks_changes_nothing(whole, monkeypatch):
 
 
 def test_a_finished_run_is_loaded(tmp_path, whole, monkeypatch):
-    path = tmp_path / "run.zarr"
+    path = tmp_path / "run"
     done = sample(path)
     assert_same_bits(sf.load(path), done)
     monkeypatch.setattr(Chain, "advance", None)  # a call that would sample fails
@@ -150,87 +160,178 @@ def test_a_stored_run_can_be_saved_to_one_file(tmp_path, whole):
 
 
 def test_a_damaged_result_is_found_again(tmp_path, whole):
-    sample(tmp_path / "run.zarr")
-    result = tmp_path / "run.zarr" / "result.sf"
+    sample(tmp_path / "run")
+    result = tmp_path / "run" / "result.sf"
     result.write_bytes(result.read_bytes()[:-100])
-    assert_same_bits(sample(tmp_path / "run.zarr"), whole)
-    assert_same_bits(sf.load(tmp_path / "run.zarr"), whole)
+    assert_same_bits(sample(tmp_path / "run"), whole)
+    assert_same_bits(sf.load(tmp_path / "run"), whole)
 
 
-def test_other_software_reads_the_draws(tmp_path):
-    sample(tmp_path / "run.zarr")
-    with xr.open_zarr(tmp_path / "run.zarr", group="sampler", chunks=None, consolidated=False) as stored:
-        assert stored["loadings"].dims == ("chain", "draw", "feature", "factor")
-        assert stored["inclusion"].dtype == np.int8
+def test_draws_leave_for_other_software(tmp_path, whole):
+    whole.draws["posterior"].to_dataset().to_netcdf(tmp_path / "draws.nc", engine="scipy")
+    with xr.open_dataset(tmp_path / "draws.nc", engine="scipy") as stored:
+        xr.testing.assert_equal(stored, whole.draws["posterior"].to_dataset())
 
 
 def test_draws_do_not_depend_on_where_the_process_is(tmp_path, whole, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    made, opened = sample("run.zarr"), sf.load("run.zarr")
+    made, opened = sample("run"), sf.load("run")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert_same_bits(made, whole)
     assert_same_bits(opened, whole)
 
 
-@pytest.mark.parametrize("damage", ["gone", "cut", "empty"])
-@pytest.mark.parametrize("name", ["loadings", "inclusion", "activations"])
-def test_a_damaged_chunk_is_an_error(tmp_path, damage, name):
-    mc = sample(tmp_path / "run.zarr")
-    (chunk,) = (tmp_path / "run.zarr" / "sampler" / name / "c" / "1" / "1").rglob("0/0")
-    if damage == "gone":
-        chunk.unlink()
+def chunk_file(path: Path, chain: int, chunk: int) -> Path:
+    return path / "sampler" / f"chain-{chain}" / f"{chunk:06d}.draws"
+
+
+def flip(file: Path, at: int, bit: int = 0) -> None:
+    content = bytearray(file.read_bytes())
+    content[at % len(content)] ^= 1 << bit
+    file.write_bytes(content)
+
+
+def remade(path: Path) -> Path:
+    """Without its result, so that a call goes on with the run."""
+    (path / "result.sf").unlink()
+    return path
+
+
+DAMAGE = {
+    "gone": r"is not there",
+    "cut": r"is damaged or cut short",
+    "empty": r"is not a chunk of draws",
+    "flipped": r"is damaged or cut short",
+    "longer": r"is damaged or cut short",
+    "of another chain": r"is chunk 0 of chain 2, in another's place",
+    "of another place": r"is chunk 1 of chain 1, in another's place",
+    "of another run": r"belongs to another run",
+    "older": r"has 70 draws, not 100",
+}
+
+
+def damage(path: Path, other: Path, short: bytes, how: str) -> None:
+    """Damage the first chunk of chain 1. short: that chunk when the run had 70 draws."""
+    file = chunk_file(path, 1, 0)
+    if how == "gone":
+        file.unlink()
+    elif how == "flipped":
+        with file.open("rb") as content:
+            flip(file, Sealed(content, chunks.KIND, "a chunk").sections["noise_precision"].start + 40)
     else:
-        chunk.write_bytes(chunk.read_bytes()[: 30 if damage == "cut" else 0])
-    for posterior in (mc, sf.load(tmp_path / "run.zarr")):
-        draws = posterior.draws["posterior"][name]
-        assert np.all(np.isfinite(draws[1, :100].values))
-        with pytest.raises(ValueError, match=rf"must be on disk, whole.*{name}.*(is not there|damaged chunk).*restore"):
-            draws.values  # noqa: B018
+        contents = {
+            "cut": lambda: file.read_bytes()[:-30],
+            "empty": lambda: b"",
+            "longer": lambda: file.read_bytes() + b"0",
+            "of another chain": chunk_file(path, 2, 0).read_bytes,
+            "of another place": chunk_file(path, 1, 1).read_bytes,
+            "of another run": chunk_file(other, 1, 0).read_bytes,
+            "older": lambda: short,
+        }
+        file.write_bytes(contents[how]())
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_damaged_draws_are_named_on_load_read_resume_and_extension(tmp_path, how):
+    path = tmp_path / "run"
+    sample(path, n_draws=70)
+    short = chunk_file(path, 1, 0).read_bytes()
+    mc = sample(path)
+    sample(tmp_path / "other")
+    damage(path, tmp_path / "other", short, how)
+    message = rf"must be on disk, whole.*chain-1.000000.draws' {DAMAGE[how]}.*restore it from a copy"
+    with pytest.raises(ValueError, match=message):
+        sf.load(path)
+    for posterior in (mc, sf.load(path, check=False)):
+        for name in ("loadings", "inclusion", "activations", "noise_precision"):
+            draws = posterior.draws["posterior"][name]
+            assert np.all(np.isfinite(draws[0].values))  # what is whole can be read
+            if how != "flipped" or name == "noise_precision":  # the other variables are whole
+                with pytest.raises(ValueError, match=message):
+                    draws.values  # noqa: B018
+    for changes in ({}, {"n_draws": 140}):
+        record = (path / "run.json").read_bytes()
+        with pytest.raises(ValueError, match=message):
+            sample(path, **changes)
+        assert (path / "run.json").read_bytes() == record
+
+
+def test_the_draws_of_another_run_are_refused(tmp_path):
+    sample(tmp_path / "one")
+    sample(tmp_path / "other", seed=6)
+    (tmp_path / "one" / "sampler").rename(tmp_path / "gone")
+    (tmp_path / "other" / "sampler").rename(tmp_path / "one" / "sampler")
+    for call in (sf.load, sample, lambda path: sample(remade(path))):
+        with pytest.raises(ValueError, match="belongs to another run"):
+            call(tmp_path / "one")
+
+
+def test_any_changed_byte_of_a_chunk_is_noticed(tmp_path):
+    path = tmp_path / "run"
+    mc = sample(path, n_draws=3, n_chains=1)
+    file = chunk_file(path, 0, 0)
+    content = file.read_bytes()
+    for at in range(0, len(content), 3):
+        flip(file, at, at % 8)
+        with pytest.raises(ValueError, match=r"000000.draws' (is damaged|is not a chunk|has a header)"):
+            sf.load(path)
+        file.write_bytes(content)
+    assert_same_bits(sf.load(path), mc)
 
 
 def test_a_damaged_chunk_that_waits_in_a_checkpoint_is_written_again(tmp_path, whole):
-    sample(tmp_path / "run.zarr")
-    (tmp_path / "run.zarr" / "result.sf").unlink()
-    for chunk in (tmp_path / "run.zarr" / "sampler" / "loadings" / "c" / "1" / "1").rglob("0/0"):
-        chunk.write_bytes(chunk.read_bytes()[:30])
-    assert_same_bits(sample(tmp_path / "run.zarr"), whole)
+    sample(tmp_path / "run")
+    remade(tmp_path / "run")
+    file = chunk_file(tmp_path / "run", 1, 1)
+    file.write_bytes(file.read_bytes()[:30])
+    assert_same_bits(sample(tmp_path / "run"), whole)
 
 
 def test_a_lost_store_is_an_error(tmp_path):
-    sample(tmp_path / "run.zarr", n_draws=5)
-    (tmp_path / "run.zarr" / "sampler").rename(tmp_path / "gone")
+    sample(tmp_path / "run", n_draws=5)
+    (tmp_path / "run" / "sampler").rename(tmp_path / "gone")
     with pytest.raises(ValueError, match=r"must be on disk.*sampler.*restore"):
-        sf.load(tmp_path / "run.zarr")
+        sf.load(tmp_path / "run")
 
 
-def test_chunks_of_zeros_are_written(tmp_path):
+@pytest.mark.parametrize("value", [0.0, 1e39, 1e-300])
+def test_draws_of_zeros_and_beyond_single_precision_are_kept(tmp_path, value):
+    """Stopped or not: what waits in a checkpoint is rounded as it would have been."""
     labels = sf.posterior.Labels(feature_names=np.arange(3), sample_names=np.arange(2), offset=np.zeros(3))
     layout = Layout(PRIOR, labels)
-    ZarrDraws.create(layout, tmp_path / "store", 1, 2, "single")
-    store = ZarrDraws(layout, tmp_path / "store", 1, 2)
-    for t in range(2):
-        store.keep(0, t, {name: np.zeros(kept.shape) for name, kept in layout.variables.items()})
-    store.finish(0, 2)
-    store.settle(0)
-    assert not store.tree()["posterior"]["loadings"].values.any()
-    values = {name: np.ones(kept.shape) for name, kept in layout.variables.items()}
-    store.keep(0, 0, {**values, "loadings": np.full((3, 2), 1e39)})
-    with pytest.raises(ValueError, match=r'within its range; loadings has 1e\+39; sample with precision="double"'):
-        store.finish(0, 1)
+    values = {name: np.full(kept.shape, 1 / 3) for name, kept in layout.variables.items()} | {
+        "inclusion": np.ones((3, 2), dtype=np.int8)
+    }
+    odd = {**values, "loadings": np.full((3, 2), value)}
+    trees = []
+    for stopped_after in (None, 1):
+        store = StoredDraws(layout, tmp_path / str(stopped_after), "token", layout.chunk, 1, 2, "single")
+        store.keep(0, 0, values)
+        if stopped_after:
+            pending = store.pending(0, 1)
+            store = StoredDraws(layout, tmp_path / str(stopped_after), "token", layout.chunk, 1, 2, "single")
+            store.restore(0, 1, pending)
+        store.keep(0, 1, odd)
+        store.finish(0, 2)
+        store.settle(0)
+        trees.append(loaded(store.tree())["posterior"])
+    xr.testing.assert_identical(*trees)
+    np.testing.assert_array_equal(trees[0]["loadings"][0, 0], np.float32(1 / 3))
+    np.testing.assert_array_equal(trees[0]["loadings"][0, 1], value)
 
 
 @pytest.mark.parametrize("scale", [1e60, 1e-60])
 def test_single_precision_gives_way_at_an_extreme_scale(tmp_path, scale):
     options = {**RUN, "n_draws": 5}
-    stored = sf.sample(SIM.X * scale, PRIOR, **options, path=tmp_path / "run.zarr")
+    stored = sf.sample(SIM.X * scale, PRIOR, **options, path=tmp_path / "run")
     assert_same_bits(stored, sf.sample(SIM.X * scale, PRIOR, **options))
-    assert json.loads((tmp_path / "run.zarr" / "run.json").read_text())["settings"]["precision"] == "double"
-    sf.sample(SIM.X * scale, PRIOR, **{**options, "n_draws": 7}, path=tmp_path / "run.zarr")
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["precision"] == "double"
+    sf.sample(SIM.X * scale, PRIOR, **{**options, "n_draws": 7}, path=tmp_path / "run")
 
 
 def test_a_foreign_result_is_refused_and_made_again(tmp_path, whole):
-    path, other = tmp_path / "run.zarr", tmp_path / "other.zarr"
+    path, other = tmp_path / "run", tmp_path / "other"
     sample(path)
     sample(other, seed=6)
     vi = sf.fit_vi(SIM.X, PRIOR, n_trials=1)
@@ -248,7 +349,7 @@ def test_a_foreign_result_is_refused_and_made_again(tmp_path, whole):
 
 @pytest.mark.parametrize("sweep", [0, 10, 20, 21, 150, 221, 279])
 def test_goes_on_after_a_failure(tmp_path, whole, monkeypatch, sweep):
-    path = stopped(tmp_path / "run.zarr", monkeypatch, sweep=sweep)
+    path = stopped(tmp_path / "run", monkeypatch, sweep=sweep)
     with pytest.raises(ValueError, match=r"a run must be done before it is loaded.*resume=path"):
         sf.load(path)
     assert_same_bits(sample(path, n_jobs=1), whole)
@@ -257,9 +358,9 @@ def test_goes_on_after_a_failure(tmp_path, whole, monkeypatch, sweep):
 def test_a_run_with_modules_goes_on(tmp_path, monkeypatch):
     prior = sf.Prior(n_factors=2, inclusion=sf.Beta(1, 1), n_modules=3)
     monkeypatch.setattr("tests.test_resume.PRIOR", prior)
-    expected = sample(tmp_path / "whole.zarr")
+    expected = sample(tmp_path / "whole")
     assert expected.inclusion_rate_mean.shape == (2,)
-    path = stopped(tmp_path / "run.zarr", monkeypatch, sweep=150)
+    path = stopped(tmp_path / "run", monkeypatch, sweep=150)
     assert_same_bits(sample(path, n_jobs=1), expected)
     other = sf.Prior(n_factors=2, inclusion=sf.Beta(1, 1), n_modules=4)
     with pytest.raises(ValueError, match="prior"):
@@ -267,7 +368,7 @@ def test_a_run_with_modules_goes_on(tmp_path, monkeypatch):
 
 
 def test_a_checkpoint_from_before_modules_is_still_good(tmp_path, whole, monkeypatch):
-    path = stopped(tmp_path / "run.zarr", monkeypatch, sweep=150)
+    path = stopped(tmp_path / "run", monkeypatch, sweep=150)
     for chain in range(3):
         old = checkpoint.read_latest(path / "checkpoints", json.loads((path / "run.json").read_text())["token"], chain)
         arrays = {k: v for k, v in old.arrays.items() if k not in ("state/member", "state/w")}
@@ -277,8 +378,8 @@ def test_a_checkpoint_from_before_modules_is_still_good(tmp_path, whole, monkeyp
 
 
 def test_number_of_jobs_changes_nothing(tmp_path, whole):
-    assert_same_bits(sample(tmp_path / "a.zarr", n_jobs=1), whole)
-    assert_same_bits(sample(tmp_path / "b.zarr", n_jobs=3, checkpoint_seconds=0), whole)
+    assert_same_bits(sample(tmp_path / "a", n_jobs=1), whole)
+    assert_same_bits(sample(tmp_path / "b", n_jobs=3, checkpoint_seconds=0), whole)
 
 
 def test_an_interrupt_saves_every_chain_where_it_is(tmp_path, whole, monkeypatch):
@@ -287,7 +388,7 @@ def test_an_interrupt_saves_every_chain_where_it_is(tmp_path, whole, monkeypatch
             raise KeyboardInterrupt
 
     monkeypatch.setattr(runner, "LOOK_SECONDS", 0.001)
-    path = tmp_path / "run.zarr"
+    path = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         sample(path, progress=interrupt, n_jobs=1, checkpoint_seconds=1000)
     token = json.loads((path / "run.json").read_text())["token"]
@@ -296,7 +397,7 @@ def test_an_interrupt_saves_every_chain_where_it_is(tmp_path, whole, monkeypatch
 
 
 def test_a_finished_run_is_extended(tmp_path, whole):
-    path = tmp_path / "run.zarr"
+    path = tmp_path / "run"
     first = sample(path, n_draws=70)
     assert first.draws["posterior"].sizes["draw"] == 70
     assert_same_bits(sample(path, n_jobs=1), whole)
@@ -304,12 +405,12 @@ def test_a_finished_run_is_extended(tmp_path, whole):
 
 
 def test_a_run_is_extended_after_a_failure(tmp_path, whole, monkeypatch):
-    path = stopped(tmp_path / "run.zarr", monkeypatch, n_draws=60)
+    path = stopped(tmp_path / "run", monkeypatch, n_draws=60)
     assert_same_bits(sample(path), whole)
 
 
 def test_a_failed_extension_leaves_what_was_done(tmp_path, whole, monkeypatch):
-    path = tmp_path / "run.zarr"
+    path = tmp_path / "run"
     short = sample(path, n_draws=70)
     good = {file: file.read_bytes() for file in (path / "checkpoints").glob("chain-1-*")}
     for file, content in good.items():
@@ -331,12 +432,9 @@ def test_a_failed_extension_leaves_what_was_done(tmp_path, whole, monkeypatch):
 
 
 def test_draws_beyond_the_checkpoint_are_written_again(tmp_path, whole, monkeypatch):
-    import zarr
-
-    path = stopped(tmp_path / "run.zarr", monkeypatch, sweep=270, checkpoint_seconds=1000)
-    loadings = zarr.open_group(path, path="sampler", mode="r+")["loadings"]
-    assert np.any(loadings[1, :100])  # chain 1 failed past its first chunk, and its only checkpoint is the start
-    loadings[1] = 7.0
+    path = stopped(tmp_path / "run", monkeypatch, sweep=270, checkpoint_seconds=1000)
+    file = chunk_file(path, 1, 0)  # chain 1 failed past its first chunk, and its only checkpoint is the start
+    file.write_bytes(file.read_bytes()[:-5])
     assert_same_bits(sample(path), whole)
 
 
@@ -364,7 +462,7 @@ def test_other_settings_are_refused(whole_path, changes, message):
 
 @pytest.fixture(scope="module")
 def whole_path(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("settings") / "run.zarr"
+    path = tmp_path_factory.mktemp("settings") / "run"
     sample(path)
     return path
 
@@ -397,21 +495,158 @@ def test_foreign_paths_are_refused(tmp_path):
     with pytest.raises(ValueError, match="path and resume must agree"):
         sample(tmp_path / "file", resume=tmp_path / "folder")
     with pytest.raises(FileNotFoundError, match="directory of a run must exist"):
-        sample(tmp_path / "no" / "run.zarr")
+        sample(tmp_path / "no" / "run")
     with pytest.raises(ValueError, match="is not a run of sparsefactor"):
         sf.load(tmp_path / "folder")
 
 
-def test_a_run_of_a_newer_version_is_refused(tmp_path):
-    sample(tmp_path / "run.zarr", n_draws=1)
-    record = json.loads((tmp_path / "run.zarr" / "run.json").read_text())
-    (tmp_path / "run.zarr" / "run.json").write_text(json.dumps({**record, "version": 2}))
-    with pytest.raises(ValueError, match=r"runs up to version 1; .* has version 2; upgrade"):
-        sample(tmp_path / "run.zarr")
+def rewrite_record(path: Path, **changes) -> None:
+    record = json.loads((path / "run.json").read_text())
+    (path / "run.json").write_text(json.dumps({**record, **changes}))
+
+
+@pytest.mark.parametrize("call", [sample, sf.load])
+def test_a_run_of_another_format_is_refused(whole_copy, call):
+    rewrite_record(whole_copy, version=3)
+    with pytest.raises(ValueError, match=r"runs of version 2; .* has version 3; upgrade"):
+        call(whole_copy)
+    rewrite_record(whole_copy, version=1)
+    with pytest.raises(ValueError, match=r"has version 1, from before draws had checksums; sample again with another"):
+        call(whole_copy)
+
+
+@pytest.fixture
+def whole_copy(tmp_path, whole_path) -> Path:
+    return Path(shutil.copytree(whole_path, tmp_path / "copy"))
+
+
+@pytest.mark.parametrize("call", [sample, sf.load])
+@pytest.mark.parametrize("change", [{"n_draws": 131}, {"format": "other"}, {"token": "0"}, {"chunk": 10**9}])
+def test_an_edited_record_is_refused(whole_copy, call, change):
+    rewrite_record(whole_copy, **change)
+    with pytest.raises(ValueError, match=r"run.json must be as sample\(\) wrote it; .*is damaged.*restore it"):
+        call(whole_copy)
+
+
+@pytest.mark.parametrize("call", [sample, sf.load])
+def test_every_flipped_bit_of_the_record_is_noticed_or_harmless(whole_copy, whole, call, monkeypatch):
+    monkeypatch.setattr(Chain, "advance", None)
+    content = (whole_copy / "run.json").read_bytes()
+    for at in range(0, len(content), 7):
+        flip(whole_copy / "run.json", at, at % 7)
+        try:
+            back = call(whole_copy)
+        except ValueError as problem:
+            assert "run.json" in str(problem) or "version" in str(problem)  # noqa: PT017
+        else:
+            assert back.n_chains == whole.n_chains  # white space
+        (whole_copy / "run.json").write_bytes(content)
+
+
+def other_code(monkeypatch, digest: str = "other code") -> None:
+    monkeypatch.setattr("sparsefactor.storage.record.code_digest", lambda: digest)
+
+
+@pytest.mark.parametrize("changed", ["code", "version"])
+def test_a_run_goes_on_under_other_code_only_by_force(tmp_path, whole, monkeypatch, changed):
+    path = stopped(tmp_path / "run", monkeypatch)
+    made = json.loads((path / "run.json").read_text())["made_by"]
+    assert made == {"sparsefactor": sf.__version__, "code": code_digest()}
+    if changed == "code":
+        other_code(monkeypatch)
+    else:
+        monkeypatch.setattr("sparsefactor.storage.record.__version__", "99.0")
+    for n_draws in (RUN["n_draws"], 140):
+        with pytest.raises(ValueError, match=r"under the code that began it; .* was made by sparsefactor .*force=True"):
+            sample(path, n_draws=n_draws)
+    assert_same_bits(sample(path, force=True), whole)  # the same code under another name
+    record = json.loads((path / "run.json").read_text())["made_by"]
+    assert record.pop("earlier") == [made]
+    assert record != made
+
+
+def test_a_finished_run_is_read_under_any_code(whole_copy, whole, monkeypatch):
+    other_code(monkeypatch)
+    assert_same_bits(sample(whole_copy), whole)
+    assert_same_bits(sf.load(whole_copy), whole)
+    with pytest.raises(ValueError, match="under the code that began it"):
+        sample(whole_copy, n_draws=140)
+
+
+def test_a_finished_run_is_read_where_nothing_can_be_written(whole_copy, whole, monkeypatch):
+    def read_only(*_args, **_kwargs):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr("sparsefactor.mcmc.run_folder.sole_writer", read_only)
+    monkeypatch.setattr("sparsefactor.storage.sealed.write_atomically", read_only)
+    assert_same_bits(sample(whole_copy), whole)
+    with pytest.raises(OSError, match="Read-only"):
+        sample(whole_copy, n_draws=140)
+
+
+def test_symbolic_links_are_followed(tmp_path, whole):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "to-empty").symlink_to(tmp_path / "empty")
+    (tmp_path / "dangling").symlink_to(tmp_path / "later")
+    (tmp_path / "lost").symlink_to(tmp_path / "no" / "such")
+    (tmp_path / "round").symlink_to(tmp_path / "round")
+    for link, target in (("to-empty", "empty"), ("dangling", "later")):
+        assert_same_bits(sample(tmp_path / link), whole)
+        assert (tmp_path / link).is_symlink()
+        assert (tmp_path / target / "run.json").is_file()
+        assert_same_bits(sample(tmp_path / target), whole)
+    with pytest.raises(FileNotFoundError, match="directory of a run must exist"):
+        sample(tmp_path / "lost")
+    with pytest.raises(ValueError, match="leads back to itself"):
+        sample(tmp_path / "round")
+
+
+def test_a_crafted_zarr_store_runs_nothing(whole_copy):
+    """A folder as earlier versions wrote it, whose filter would unpickle: it is refused before anything is opened."""
+    shutil.rmtree(whole_copy / "sampler")
+    store = whole_copy / "sampler" / "loadings"
+    store.mkdir(parents=True)
+    (store.parent / ".zgroup").write_text('{"zarr_format": 2}')
+    array = {"shape": [3, 130, 12, 2], "chunks": [1, 100, 12, 2], "dtype": "|O", "fill_value": None, "order": "C"}
+    (store / ".zarray").write_text(
+        json.dumps({**array, "zarr_format": 2, "filters": [{"id": "pickle", "protocol": 5}], "compressor": None})
+    )
+    witness = whole_copy / "witness"
+    (store / "0.0.0.0").write_bytes(f"cos\nsystem\n(S'touch {witness}'\ntR.".encode())
+    pickle.loads((store / "0.0.0.0").read_bytes())  # it would work
+    assert witness.exists()
+    witness.unlink()
+    for version in (2, 1):
+        if version == 1:
+            rewrite_record(whole_copy, version=1)
+        for call in (sf.load, sample, lambda path: sf.load(path, check=False).diagnostics()):
+            with pytest.raises(ValueError, match=r"is not there|from before draws had checksums"):
+                call(whole_copy)
+    assert not witness.exists()
+
+
+def test_a_chunk_that_would_fill_memory_is_refused(whole_copy):
+    """A crafted chunk, with right digests, whose bits would unpack to gigabytes."""
+    file = chunk_file(whole_copy, 0, 0)
+    with file.open("rb") as content:
+        sealed = Sealed(content, chunks.KIND, "a chunk")
+        facts, sections = sealed.facts, {name: sealed.read(name) for name in sealed.sections}
+    bomb = zlib.compressobj(9, zlib.DEFLATED, -15)
+    sections["inclusion"] = bomb.compress(bytes(200_000_000)) + bomb.flush()
+    sections["activations"] = b"\4" + (10**12).to_bytes(8, "little")
+    for draws, message in ((100, r"does not unpack to|too few for"), (10**9, r"has 1000000000 draws")):
+        write_atomically(file, *seal(chunks.KIND, {**facts, "draws": draws}, sections))
+        opened = sf.load(whole_copy, check=False).draws["posterior"]
+        tracemalloc.start()
+        for name in ("inclusion", "loadings", "activations"):
+            with pytest.raises(ValueError, match=message):
+                opened[name][0].values  # noqa: B018
+        assert tracemalloc.get_traced_memory()[1] < 50e6
+        tracemalloc.stop()
 
 
 def test_a_second_writer_is_refused(tmp_path):
-    path = tmp_path / "run.zarr"
+    path = tmp_path / "run"
     sample(path, n_draws=1)
     with sole_writer(path), pytest.raises(RuntimeError, match="one process at a time may write a run"):
         sample(path)
@@ -419,7 +654,7 @@ def test_a_second_writer_is_refused(tmp_path):
 
 
 def test_two_that_begin_the_same_run(tmp_path, monkeypatch):
-    path = tmp_path / "run.zarr"
+    path = tmp_path / "run"
     save = Chain.save
 
     def overtaken(self, folder, run) -> None:
@@ -431,7 +666,7 @@ def test_two_that_begin_the_same_run(tmp_path, monkeypatch):
     monkeypatch.setattr(Chain, "save", overtaken)
     with pytest.raises(RuntimeError, match=r"one process at a time may begin a run.*call again"):
         sample(path)
-    assert [file.name for file in tmp_path.iterdir()] == ["run.zarr"]
+    assert [file.name for file in tmp_path.iterdir()] == ["run"]
 
 
 @pytest.mark.parametrize(
@@ -444,7 +679,7 @@ def test_two_that_begin_the_same_run(tmp_path, monkeypatch):
 )
 def test_equal_numbers_make_equal_priors(tmp_path, one, other):
     for given in (one, other):
-        sf.sample(SIM.X, sf.Prior(n_factors=2, **given), **{**RUN, "n_draws": 2}, path=tmp_path / "run.zarr")
+        sf.sample(SIM.X, sf.Prior(n_factors=2, **given), **{**RUN, "n_draws": 2}, path=tmp_path / "run")
 
 
 def test_a_failed_beginning_leaves_nothing(tmp_path, monkeypatch):
@@ -453,7 +688,7 @@ def test_a_failed_beginning_leaves_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Chain, "save", full)
     with pytest.raises(OSError, match="disk full"):
-        sample(tmp_path / "run.zarr")
+        sample(tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -468,7 +703,7 @@ def newest(path: Path, chain: int) -> Path:
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "foreign", "other run"])
 def test_a_damaged_checkpoint_is_refused_and_the_one_before_used(tmp_path, whole, monkeypatch, caplog, damage):
-    path = stopped(tmp_path / "run.zarr", monkeypatch, sweep=200, checkpoint_seconds=0)
+    path = stopped(tmp_path / "run", monkeypatch, sweep=200, checkpoint_seconds=0)
     file = newest(path, 1)
     content = bytearray(file.read_bytes())
     if damage == "cut":
@@ -478,7 +713,7 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_used(tmp_path, whole
     elif damage == "foreign":
         content = bytearray(b"hello")
     else:
-        other = stopped(tmp_path / "other.zarr", monkeypatch, sweep=200)
+        other = stopped(tmp_path / "other", monkeypatch, sweep=200)
         content = bytearray(newest(other, 1).read_bytes())
     file.write_bytes(content)
     reason = {"foreign": "is not a checkpoint", "other run": "belongs to another run"}.get(damage, "is damaged")
@@ -492,7 +727,7 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_used(tmp_path, whole
 
 
 def test_two_damaged_checkpoints_are_an_error(tmp_path, monkeypatch):
-    path = stopped(tmp_path / "run.zarr", monkeypatch, checkpoint_seconds=0)
+    path = stopped(tmp_path / "run", monkeypatch, checkpoint_seconds=0)
     for file in (path / "checkpoints").glob("chain-1-*"):
         file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(
@@ -534,10 +769,10 @@ def test_writing_a_checkpoint_copies_nothing(tmp_path):
 
 
 def test_a_newer_checkpoint_is_refused(monkeypatch):
-    monkeypatch.setattr(checkpoint, "VERSION", 2)
+    monkeypatch.setattr(checkpoint, "VERSION", 3)
     content = checkpoint.encode(checkpoint.Checkpoint("run", 0, 0, 0, 0.0, {}))
     monkeypatch.undo()
-    with pytest.raises(checkpoint.CheckpointError, match="has version 2, and this sparsefactor reads up to 1"):
+    with pytest.raises(checkpoint.CheckpointError, match="has version 3, and this sparsefactor reads up to 2"):
         checkpoint.decode(content, "run", 0)
 
 
@@ -607,11 +842,11 @@ def sweeps_saved(path: Path) -> list[int]:
 def kill_many(tmp_path: Path, n_kills: int) -> None:
     """Kill runs at random moments, a third of them half-way through sampling, and see each end with the same bits."""
     rng = random.Random(n_kills)
-    uninterrupted = sf.sample(SIM.X, PRIOR, **KILLED_RUN, path=tmp_path / "whole.zarr")
+    uninterrupted = sf.sample(SIM.X, PRIOR, **KILLED_RUN, path=tmp_path / "whole")
     kills = runs = midway = 0
     # How many kills fall half-way depends on the machine; go on until there are enough, or something is wrong.
     while (kills < n_kills or midway <= n_kills // 3) and runs < 20 * n_kills:
-        path = tmp_path / f"run-{runs}.zarr"
+        path = tmp_path / f"run-{runs}"
         runs += 1
         alive = True
         while alive and (kills < n_kills or midway <= n_kills // 3):
@@ -634,7 +869,7 @@ def test_killed_thirty_times(tmp_path):
 
 def test_a_kill_loses_at_most_the_sweep_since_the_last_checkpoint(tmp_path):
     """With a checkpoint after every sweep, what a chain had reported is on disk, but for the sweep in hand."""
-    path = tmp_path / "run.zarr"
+    path = tmp_path / "run"
     code = CHILD.replace("**KILLED_RUN,", "**KILLED_RUN, 'checkpoint_seconds': 0.0,")
     assert code != CHILD
     child = subprocess.Popen(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import tracemalloc
 import zipfile
 from dataclasses import fields, replace
 
@@ -11,6 +12,7 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import sparsefactor as sf
 from sparsefactor.model import Beta, Prior
 from sparsefactor.posterior import DIMS, NOISE_DIMS, Labels, MCMCPosterior, Status, VIPosterior
 from sparsefactor.storage import load, save
@@ -127,7 +129,7 @@ def assert_same(a, b) -> None:
 @pytest.mark.parametrize("labels", NAMES)
 def test_round_trip_is_exact(tmp_path, make, prior, labels) -> None:
     original = make(PRIORS[prior], NAMES[labels])
-    original.save(tmp_path / "result.sf")
+    original.save(tmp_path / "result.sf", precision="double")
     back = load(tmp_path / "result.sf")
     assert type(back) is type(original)
     for field in fields(original):
@@ -172,6 +174,66 @@ def test_file_is_a_compressed_zip_without_pickles(tmp_path) -> None:
                 with archive.open(info) as member:
                     np.lib.format.read_array(member, allow_pickle=False)
         assert archive.getinfo("fields/loadings_mean.npy").compress_size < 1000
+
+
+def sparse_posterior(sparse: bool = True) -> MCMCPosterior:
+    """Draws of which a tenth are included; loadings are zero elsewhere, or not."""
+    posterior = mcmc_posterior()
+    rng = np.random.default_rng(3)
+    inclusion = (rng.random((2, 6, G, K)) < 0.1).astype(np.int8)
+    loadings = rng.normal(size=(2, 6, G, K)) * (inclusion if sparse else 1)
+    draws = posterior.draws.to_dict()
+    dims = ("chain", "draw", *DIMS["loadings"])
+    draws["/posterior"] = draws["/posterior"].assign(inclusion=(dims, inclusion), loadings=(dims, loadings))
+    return replace(posterior, draws=xr.DataTree.from_dict(draws))
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_sparse_draws_come_back(tmp_path, sparse) -> None:
+    original = sparse_posterior(sparse)
+    save(original, tmp_path / "r", precision="double")
+    assert_same(load(tmp_path / "r").draws, original.draws)
+
+
+def test_single_precision_rounds_what_fills_the_disk_and_nothing_else(tmp_path) -> None:
+    original = sparse_posterior()
+    save(original, tmp_path / "r")
+    back = load(tmp_path / "r")
+    for name, variable in original.draws["posterior"].data_vars.items():
+        stored = back.draws["posterior"][name]
+        rounded = name in ("loadings", "activations", "noise_precision")
+        np.testing.assert_array_equal(stored, variable.astype(np.float32) if rounded else variable)
+        assert stored.dtype == variable.dtype
+        assert not rounded or not np.array_equal(stored, variable)
+    np.testing.assert_array_equal(back.loadings_mean, original.loadings_mean)
+    save(back, tmp_path / "again")
+    assert_same(load(tmp_path / "again").draws, back.draws)
+    with pytest.raises(ValueError, match=r"precision must be one of .*got 'half'"):
+        save(original, tmp_path / "r", precision="half")
+
+
+@pytest.mark.parametrize("value", [1e39, -1e-39, 1e-300, np.inf, np.nan])
+def test_values_beyond_single_precision_are_kept(tmp_path, value) -> None:
+    original = mcmc_posterior()
+    original.draws["posterior"]["noise_precision"].values[1, 2] = value
+    save(original, tmp_path / "r")
+    stored = load(tmp_path / "r").draws["posterior"]["noise_precision"].values
+    np.testing.assert_array_equal(stored[1, 2], original.draws["posterior"]["noise_precision"].values[1, 2])
+
+
+def test_sparse_draws_take_a_fraction(tmp_path) -> None:
+    """Of what all of them would take: a bit each, and four bytes where one is set."""
+    n, rng = (1, 400, 50, 4), np.random.default_rng(0)
+    inclusion = (rng.random(n) < 0.1).astype(np.int8)
+    data = {"inclusion": inclusion, "loadings": rng.normal(size=n) * inclusion}
+    tree = xr.DataTree.from_dict({"posterior": xr.Dataset({k: (tuple("abcd"), v) for k, v in data.items()})})
+    tree = xr.DataTree.from_dict(
+        {"posterior": tree["posterior"].to_dataset().rename(a="chain", b="draw", c="feature", d="factor")}
+    )
+    save(replace(mcmc_posterior(), draws=tree), tmp_path / "r")
+    save(replace(mcmc_posterior(), draws=xr.DataTree()), tmp_path / "without")
+    size = (tmp_path / "r").stat().st_size - (tmp_path / "without").stat().st_size
+    assert size < inclusion.size / 8 + 4 * inclusion.sum() + 1500
 
 
 # ---- whole or not at all ------------------------------------------------------------------------------------------
@@ -226,7 +288,7 @@ def test_saving_refusals(tmp_path) -> None:
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory) -> bytes:
     path = tmp_path_factory.mktemp("saved") / "r"
-    save(mcmc_posterior(), path)
+    save(mcmc_posterior(), path, precision="double")
     return path.read_bytes()
 
 
@@ -265,7 +327,7 @@ def test_foreign_zip(tmp_path, meta) -> None:
 
 def test_newer_version(tmp_path, saved) -> None:
     rewritten(tmp_path / "r", saved, version=99)
-    with pytest.raises(ValueError, match=r"up to format version 1; .* has version 99; upgrade sparsefactor"):
+    with pytest.raises(ValueError, match=r"up to format version 2; .* has version 99; upgrade sparsefactor"):
         load(tmp_path / "r")
 
 
@@ -318,3 +380,99 @@ def test_changed_byte_is_noticed_or_harmless(tmp_path_factory, saved, data) -> N
         assert "sparsefactor" in str(problem)  # noqa: PT017
     else:
         assert_same(back.draws, mcmc_posterior().draws)
+
+
+@pytest.mark.parametrize("kind", ["zeros", "draws", "shape", "meta", "nested"])
+def test_a_file_that_would_fill_memory_is_refused(tmp_path, saved, kind) -> None:
+    """A few MB or bytes that unpack to gigabytes."""
+    big = 300_000_000 if kind == "zeros" else 3_000_000_000
+    if kind == "zeros":
+        rewritten(tmp_path / "r", saved, drop=["fields/signs.npy"])
+        with (
+            zipfile.ZipFile(tmp_path / "r", "a", zipfile.ZIP_DEFLATED) as archive,
+            archive.open("fields/signs.npy", "w", force_zip64=True) as member,
+        ):
+            np.lib.format.write_array_header_1_0(member, {"descr": "|i1", "fortran_order": False, "shape": (big,)})
+            for _ in range(big // 10_000_000):
+                member.write(bytes(10_000_000))
+    elif kind == "draws":
+        (tmp_path / "o").write_bytes(saved)
+        with zipfile.ZipFile(tmp_path / "o") as archive:
+            meta = json.loads(archive.read("meta.json"))
+        for group in meta["draws"]:
+            for stored in group["variables"]:
+                if "packed" in stored:
+                    stored["shape"][1] = big
+        rewritten(tmp_path / "r", saved, draws=meta["draws"])
+    elif kind == "shape":
+        rewritten(tmp_path / "r", saved, drop=["fields/signs.npy"])
+        with zipfile.ZipFile(tmp_path / "r", "a") as archive, archive.open("fields/signs.npy", "w") as member:
+            np.lib.format.write_array_header_1_0(member, {"descr": "<f8", "fortran_order": False, "shape": (big, 9)})
+    else:
+        text = "[" * 1_000_000 if kind == "nested" else " " * 20_000_000
+        with zipfile.ZipFile(tmp_path / "r", "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("meta.json", text)
+    assert (tmp_path / "r").stat().st_size < 4_000_000
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=r"may unpack to 256000000|says it has|is damaged|does not say so"):
+        load(tmp_path / "r")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 50_000_000
+
+
+def test_a_reader_may_allow_more_or_less(tmp_path, saved) -> None:
+    (tmp_path / "r").write_bytes(saved)
+    with pytest.raises(ValueError, match=r"may unpack to 1000 bytes; .* says it has (\d+); .* max_bytes=\1"):
+        load(tmp_path / "r", max_bytes=1000)
+    assert_same(load(tmp_path / "r", max_bytes=10**9).draws, mcmc_posterior().draws)
+
+
+@pytest.mark.parametrize("member", ["loadings_sd", "activations_mean", "noise_precision_mean", "permutations", "signs"])
+def test_arrays_that_do_not_belong_together_are_refused(tmp_path, saved, member) -> None:
+    rewritten(tmp_path / "r", saved, drop=[f"fields/{member}.npy"])
+    with zipfile.ZipFile(tmp_path / "r", "a") as archive, archive.open(f"fields/{member}.npy", "w") as file:
+        np.lib.format.write_array(file, np.zeros((7, 7), dtype=np.int8))
+    with pytest.raises(ValueError, match=rf"is damaged \(({member}|permutations).*save it again"):
+        load(tmp_path / "r")
+
+
+def test_a_file_of_the_first_version_is_read(tmp_path) -> None:
+    """Every variable was an array of its own then."""
+    save(vi_posterior(), tmp_path / "new")
+    with zipfile.ZipFile(tmp_path / "new") as archive:
+        meta = json.loads(archive.read("meta.json"))
+    assert meta["version"] == 2
+    assert meta.pop("sparsefactor") == sf.__version__
+    rewritten(tmp_path / "old", (tmp_path / "new").read_bytes(), version=1)
+    assert load(tmp_path / "old").elbo == vi_posterior().elbo
+
+
+@pytest.mark.slow
+def test_two_thousand_damaged_files(tmp_path) -> None:
+    """Flips, cuts, zeroed and swapped stretches: the error is ours and short, or what was read is what was written."""
+    rng = np.random.default_rng(0)
+    for make in (vi_posterior, sparse_posterior):
+        whole = make()
+        save(whole, tmp_path / "r", precision="double")
+        content = np.frombuffer((tmp_path / "r").read_bytes(), np.uint8)
+        for trial in range(1000):
+            changed = content.copy()
+            at, length = int(rng.integers(len(content))), int(rng.integers(1, 64))
+            if trial % 4 == 0:
+                changed[at] ^= 1 << rng.integers(8)
+            elif trial % 4 == 1:
+                changed = changed[:at]
+            elif trial % 4 == 2:
+                changed[at : at + length] = 0
+            else:
+                other = int(rng.integers(len(content)))
+                changed[at : at + length] = np.resize(changed[other : other + length], len(changed[at : at + length]))
+            (tmp_path / "d").write_bytes(changed.tobytes())
+            try:
+                back = load(tmp_path / "d")
+            except ValueError as problem:
+                assert "sparsefactor" in str(problem)  # noqa: PT017
+            else:
+                for field in fields(whole):
+                    assert_same(getattr(whole, field.name), getattr(back, field.name))

@@ -14,8 +14,7 @@ from .relabel import relabel as relabel
 from .simulate import Simulation as Simulation
 from .simulate import simulate as simulate
 from .simulate import simulate_paper as simulate_paper
-
-__version__ = "0.1.0"
+from .version import __version__ as __version__
 
 if TYPE_CHECKING:
     from .diagnostics import Diagnostics as Diagnostics

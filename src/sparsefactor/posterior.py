@@ -353,11 +353,14 @@ class _Posterior:
     def _weights(self) -> Array | None:
         return None
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write this posterior to one file, atomically; `sparsefactor.load` reads it back."""
+    def save(self, path: str | PathLike[str], precision: str = "single") -> None:
+        """Write this posterior to one file, atomically; `sparsefactor.load` reads it back.
+
+        precision: of draws; "double" keeps every bit of them, at twice the size.
+        """
         from .storage import save
 
-        save(self, path)
+        save(self, path, precision)
 
     def _coords(self) -> dict[str, Any]:
         return {

@@ -1,28 +1,27 @@
-"""A chain's checkpoint on disk: whole, checked and atomic, in two generations; no pickle.
+"""A chain's checkpoint on disk: a sealed file with an array a section, in two generations; no pickle.
 
-A file is MAGIC, the header's length, a JSON header, the arrays' bytes one after another, and the SHA-256 of all that.
 Generations take turns in two slots, so that the one before the newest is never touched while a new one is written.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
+import io
 import logging
 import os
 import sys
 import warnings
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..storage.sealed import Sealed, SealedError, seal, write_atomically
+
 logger = logging.getLogger("sparsefactor")
 
-MAGIC = b"SPFCHAIN"
-VERSION = 1
-DIGEST = 32  # bytes of a SHA-256
+KIND = b"SPFSTATE"
+VERSION = 2  # 1 had one checksum for the whole file
 SLOTS = 2
 
 Arrays = dict[str, NDArray[Any]]
@@ -66,8 +65,9 @@ def read_latest(folder: Path, run: str, chain: int) -> Checkpoint:
         if not path.exists():
             continue
         try:
-            good.append(decode(path.read_bytes(), run, chain))
-        except CheckpointError as problem:
+            with path.open("rb") as file:
+                good.append(_read(file, run, chain))
+        except (CheckpointError, OSError) as problem:
             bad.append(f"{path.name} {problem}")
     if not good:
         found = "; ".join(bad) if bad else "there is none"
@@ -99,67 +99,43 @@ def encode(checkpoint: Checkpoint) -> bytes:
 def _parts(checkpoint: Checkpoint) -> list[Any]:
     """The file's content, one buffer after another; the arrays themselves are not copied."""
     arrays = {name: np.ascontiguousarray(values) for name, values in checkpoint.arrays.items()}
-    header = {
+    facts = {
         **{name: value for name, value in checkpoint._asdict().items() if name != "arrays"},
         "version": VERSION,
         "log_joint": checkpoint.log_joint.hex(),
-        "arrays": [
-            [name, values.dtype.str, list(np.shape(checkpoint.arrays[name]))] for name, values in arrays.items()
-        ],
+        "arrays": {
+            name: [values.dtype.str, list(np.shape(checkpoint.arrays[name]))] for name, values in arrays.items()
+        },
     }
-    text = json.dumps(header).encode()
-    buffers = [values.reshape(-1).view(np.uint8).data for values in arrays.values()]
-    parts: list[Any] = [MAGIC, len(text).to_bytes(8, "little"), text, *buffers]
-    total = hashlib.sha256()
-    for part in parts:
-        total.update(part)
-    return [*parts, total.digest()]
+    return seal(KIND, facts, {name: values.reshape(-1).view(np.uint8).data for name, values in arrays.items()})
 
 
 def decode(content: bytes, run: str, chain: int) -> Checkpoint:
     """The checkpoint in `content`; anything else is refused by a CheckpointError that completes "FILE ..."."""
-    if not content.startswith(MAGIC):
-        raise CheckpointError("is not a checkpoint of sparsefactor")
-    body, digest = memoryview(content)[:-DIGEST], content[-DIGEST:]
-    if hashlib.sha256(body).digest() != digest:
-        raise CheckpointError("is damaged or cut short (its checksum is wrong)")
-    start = len(MAGIC) + 8
-    length = int.from_bytes(body[len(MAGIC) : start], "little")
-    header = json.loads(bytes(body[start : start + length]))
-    if header["version"] > VERSION:
-        raise CheckpointError(
-            f"has version {header['version']}, and this sparsefactor reads up to {VERSION}: upgrade it"
-        )
-    if header["run"] != run or header["chain"] != chain:
-        raise CheckpointError("belongs to another run or chain")
-    arrays: Arrays = {}
-    at = start + length
-    for name, dtype, shape in header["arrays"]:
-        values = np.frombuffer(body, dtype=dtype, count=int(np.prod(shape, dtype=np.int64)), offset=at)
-        arrays[name] = values.reshape(shape).copy()
-        at += values.nbytes
-    return Checkpoint(run, chain, header["generation"], header["sweep"], float.fromhex(header["log_joint"]), arrays)
+    return _read(io.BytesIO(content), run, chain)
 
 
-def write_atomically(path: Path, *content: Any) -> None:
-    """Replace a file as a whole, so that it survives a kill or a loss of power at any moment."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as file:
-        for part in content:
-            file.write(part)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make a rename itself durable."""
-    handle = os.open(folder, os.O_RDONLY)
+def _read(file: IO[bytes], run: str, chain: int) -> Checkpoint:
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        sealed = Sealed(file, KIND, "a checkpoint")
+        facts = sealed.facts
+        if facts["version"] > VERSION:
+            raise CheckpointError(
+                f"has version {facts['version']}, and this sparsefactor reads up to {VERSION}: upgrade it"
+            )
+        if facts["run"] != run or facts["chain"] != chain:
+            raise CheckpointError("belongs to another run or chain")
+        arrays: Arrays = {}
+        for name, (dtype, shape) in facts["arrays"].items():
+            arrays[name] = np.frombuffer(sealed.read(name), dtype=dtype).reshape(shape).copy()
+        log_joint = float.fromhex(facts["log_joint"])
+        return Checkpoint(run, chain, int(facts["generation"]), int(facts["sweep"]), log_joint, arrays)
+    except CheckpointError:
+        raise
+    except SealedError as problem:
+        raise CheckpointError(str(problem)) from problem
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as problem:
+        raise CheckpointError(f"has a header that cannot be read ({problem})") from problem
 
 
 # ---- a state as named arrays --------------------------------------------------------------------------------------

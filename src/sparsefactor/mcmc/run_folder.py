@@ -1,7 +1,7 @@
 """A run on disk: its settings, its draws, its checkpoints, its result; and whether a call may go on with it.
 
-run.json        what the run is: settings, hashes of data and prior, its token
-sampler/        zarr arrays of the draws, under the sampler's own labels
+run.json        what the run is: settings, hashes of data and prior, its token, which sparsefactor made it
+sampler/        chunks of draws, under the sampler's own labels
 checkpoints/    two generations for each chain
 result.sf       moments and labelling, once the run is done
 """
@@ -25,12 +25,13 @@ import numpy as np
 from ..data import Data
 from ..model import Beta, Prior
 from ..start import Start
-from ..storage.draws import Layout, ZarrDraws
+from ..storage.chunks import StoredDraws
+from ..storage.draws import Layout
+from ..storage.record import made_by, read_record, write_record
 from ..storage.result import NAME
-from .checkpoint import Checkpoint, read_latest, sync_folder, write_atomically
+from ..storage.sealed import sync
+from .checkpoint import Checkpoint, read_latest
 
-FORMAT = "sparsefactor run"
-VERSION = 1
 BACKEND_OF = {"CpuKernels": "cpu", "ReferenceKernels": "reference"}
 
 
@@ -40,6 +41,9 @@ class RunFolder:
 
     path: Path
     token: str
+    chunk: int
+    settings: dict[str, Any]
+    makers: dict[str, Any]
 
     @property
     def checkpoints(self) -> Path:
@@ -49,8 +53,15 @@ class RunFolder:
     def result(self) -> Path:
         return self.path / NAME
 
+    def write(self, n_draws: int, makers: dict[str, Any]) -> None:
+        parts = {"token": self.token, "chunk": self.chunk, "n_draws": n_draws, "settings": self.settings}
+        write_record(self.path, {**parts, "made_by": makers})
+
     def latest(self, chain: int) -> Checkpoint:
         return read_latest(self.checkpoints, self.token, chain)
+
+    def draws(self, layout: Layout, n_chains: int, n_draws: int) -> StoredDraws:
+        return StoredDraws(layout, self.path, self.token, self.chunk, n_chains, n_draws, self.settings["precision"])
 
 
 def settings_of(data: Data, prior: Prior, engine: str, precision: str, **settings: Any) -> dict[str, Any]:
@@ -85,24 +96,23 @@ def digest(*values: Any) -> str:
 
 
 def create(
-    path: Path, layout: Layout, n_draws: int, settings: dict[str, Any], save_starts: Callable[[RunFolder], None]
-) -> RunFolder:
+    path: Path, chunk: int, n_draws: int, settings: dict[str, Any], save_starts: Callable[[RunFolder], None]
+) -> None:
     """A new run with every chain's start as its first checkpoint: there as a whole, or not at all."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"the directory of a run must exist; {str(path.parent)!r} does not; create it first")
     making = path.with_name(f".{path.name}.{secrets.token_hex(6)}.new")
     try:
-        run = RunFolder(making, secrets.token_hex(16))
-        ZarrDraws.create(layout, making, settings["n_chains"], n_draws, settings["precision"])
+        run = RunFolder(making, secrets.token_hex(16), chunk, settings, made_by())
+        making.mkdir()
         run.checkpoints.mkdir()
         save_starts(run)
-        _write_record(run, n_draws, settings)
+        run.write(n_draws, run.makers)
         _move_into_place(making, path)
-        sync_folder(path.parent)
+        sync(path.parent)
     except BaseException:
         shutil.rmtree(making, ignore_errors=True)
         raise
-    return RunFolder(path, run.token)
 
 
 def _move_into_place(making: Path, path: Path) -> None:
@@ -119,7 +129,7 @@ def _move_into_place(making: Path, path: Path) -> None:
 
 def reopen(path: Path, settings: dict[str, Any]) -> RunFolder:
     """The run at `path`, if it is one and was made with these settings."""
-    record = _read_record(path)
+    record = _record(path)
     for name in sorted(settings.keys() | record["settings"].keys()):
         old, new = record["settings"].get(name), settings.get(name)
         if old != new:
@@ -138,48 +148,51 @@ def reopen(path: Path, settings: dict[str, Any]) -> RunFolder:
                 f"a run goes on with the settings it began with; the one in {str(path)!r} has {name}={old!r}; "
                 f"got {name}={new!r}; pass {name}={old!r}, or another path"
             )
-    return RunFolder(path, record["token"])
+    return RunFolder(path, record["token"], record["chunk"], settings, record["made_by"])
 
 
-def extend(run: RunFolder, n_draws: int, settings: dict[str, Any]) -> list[Checkpoint]:
+def extend(run: RunFolder, n_draws: int, force: bool, check: Callable[[list[Checkpoint]], None]) -> list[Checkpoint]:
     """Write down that the run now has this many draws; where every chain goes on from.
 
     Nothing is changed unless every chain can go on, and a result stays until the new one takes its place.
+    force: go on although other code began the run, and write that down. check: refuses draws that are not whole.
     """
-    old = int(_read_record(run.path)["n_draws"])
+    makers = _makers(run, force)
+    old = int(_record(run.path)["n_draws"])
     if n_draws < old:
         raise ValueError(
             f"a run can be extended, not cut; the one in {str(run.path)!r} has n_draws={old}; got "
             f"n_draws={n_draws}; pass at least {old} and take the draws you want, or another path"
         )
-    checkpoints = [run.latest(chain) for chain in range(settings["n_chains"])]
-    _write_record(run, n_draws, settings)
+    checkpoints = [run.latest(chain) for chain in range(run.settings["n_chains"])]
+    check(checkpoints)
+    run.write(n_draws, makers)
     return checkpoints
 
 
-def _write_record(run: RunFolder, n_draws: int, settings: dict[str, Any]) -> None:
-    record = {"format": FORMAT, "version": VERSION, "token": run.token, "n_draws": n_draws, "settings": settings}
-    write_atomically(run.path / "run.json", json.dumps(record, indent=1).encode())
+def _makers(run: RunFolder, force: bool) -> dict[str, Any]:
+    """Which sparsefactor makes the run from here on; another than before only by force."""
+    now, before = made_by(), run.makers
+    if all(before.get(name) == value for name, value in now.items()):
+        return before
+    if not force:
+        raise ValueError(
+            f"a run goes on under the code that began it; the one in {str(run.path)!r} was made by sparsefactor "
+            f"{before.get('sparsefactor')} (code {before.get('code')}), and this is {now['sparsefactor']} (code "
+            f"{now['code']}); go on under that version, sample again with another path, or pass force=True to mix both"
+        )
+    earlier = [{name: before.get(name) for name in now}]
+    return {**now, "earlier": [*before.get("earlier", []), *earlier]}
 
 
-def _read_record(path: Path) -> dict[str, Any]:
-    try:
-        record = json.loads((path / "run.json").read_bytes())
-        whole = record["format"] == FORMAT and {"token", "n_draws", "settings"} <= record.keys()
-        version = int(record["version"])
-    except (OSError, ValueError, KeyError, TypeError):
-        whole = False
-    if not whole:
+def _record(path: Path) -> dict[str, Any]:
+    record = read_record(path)
+    if record is None:
         raise ValueError(
             f"a path must be new, or hold a run of sparsefactor; {str(path)!r} holds something else; "
             "pass another path, or remove what is there"
         )
-    if version > VERSION:
-        raise ValueError(
-            f"this sparsefactor goes on with runs up to version {VERSION}; {str(path)!r} has version {version}; "
-            "upgrade sparsefactor"
-        )
-    return dict(record)
+    return record
 
 
 @contextmanager

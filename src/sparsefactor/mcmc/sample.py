@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,11 +21,12 @@ from ..model import Prior, check_prior
 from ..posterior import Labels, MCMCPosterior
 from ..record import record_of
 from ..start import INITS, Start, starts
-from ..storage.draws import PRECISIONS, Layout, MemoryDraws, Sink, ZarrDraws
-from ..storage.result import load_run, save_result
+from ..storage.draws import PRECISIONS, Layout, MemoryDraws, Sink
+from ..storage.result import read_result, save_result, with_draws
 from ..vi.fit import ConvergenceWarning, fit_vi
 from . import run_folder
 from .chain import Chain, Plan
+from .checkpoint import Checkpoint
 from .dispersed import dispersed_start, one_module, optima, stop_if_interrupted
 from .finish import posterior
 from .moves import MOVES
@@ -58,6 +60,7 @@ class Options:
     path: Path | None
     checkpoint_seconds: float
     precision: str
+    force: bool
 
     def __post_init__(self) -> None:
         for name, least in (("n_chains", 1), ("n_warmup", 0), ("n_draws", 1), ("thin", 1), ("seed", 0), ("n_jobs", 1)):
@@ -121,6 +124,7 @@ def sample(
     resume: str | PathLike[str] | None = None,
     checkpoint_seconds: float = 30.0,
     precision: str = "single",
+    force: bool = False,
 ) -> MCMCPosterior:
     """Draw from the posterior of the sparse factor model given X by collapsed Gibbs sampling.
 
@@ -139,8 +143,9 @@ def sample(
         and settings of an earlier one goes on with it, whether it was killed, interrupted, or done (with larger
         n_draws), and ends with the draws of a run that was never stopped. resume: a path that must hold a run.
     checkpoint_seconds: what a kill may cost, where there is a path.
-    precision: of loadings and noise precisions on disk; "double" keeps every bit at nearly twice the size, and is
-        used for data at a scale beyond single precision.
+    precision: of loadings, activations and noise precisions on disk; "double" keeps every bit at twice the size,
+        and is used for data at a scale beyond single precision.
+    force: go on with a run that another version of sparsefactor began; its draws are then a mixture of both.
 
     Warns (SamplingWarning, with the verdict of `mc.diagnostics()`) where the draws are not to be trusted.
     """
@@ -160,6 +165,7 @@ def sample(
         path=_chosen_path(path, resume),
         checkpoint_seconds=checkpoint_seconds,
         precision=precision,
+        force=bool(force),
     )
     with single_blas_thread():  # starts, sweeps and moments: no sum depends on the number of BLAS threads
         result = _sample(as_data(X, center=center), prior, options)
@@ -195,19 +201,25 @@ def _sample_to(path: Path, gibbs: Gibbs, layout: Layout, labels: Labels, options
         begin = list(chain_starts(gibbs.data, gibbs.prior, options))
 
         def save_starts(run: RunFolder) -> None:
-            for chain in _started(
-                gibbs, options, ZarrDraws(layout, run.path, options.n_chains, options.n_draws), begin
-            ):
+            for chain in _started(gibbs, options, run.draws(layout, options.n_chains, options.n_draws), begin):
                 chain.save(run.checkpoints, run.token)
 
-        run_folder.create(path, layout, options.n_draws, settings, save_starts)
+        run_folder.create(path, layout.chunk, options.n_draws, settings, save_starts)
     run = run_folder.reopen(path, settings)
+    done = _finished(run, options.n_draws)  # before the lock: what is only read may lie on a read-only disk
+    if done is not None:
+        return done
     with run_folder.sole_writer(path):
-        done = _finished(run)
-        if done is not None and done.permutations.shape[1] == options.n_draws:
+        done = _finished(run, options.n_draws)  # perhaps by a process that held the lock until now
+        if done is not None:
             return done
-        checkpoints = run_folder.extend(run, options.n_draws, settings)
-        sink = ZarrDraws(layout, path, options.n_chains, options.n_draws)
+        sink = run.draws(layout, options.n_chains, options.n_draws)
+
+        def check(found: list[Checkpoint]) -> None:
+            """What waits in a checkpoint is written again; all draws before it must be whole."""
+            sink.check([options.plan.kept(checkpoint.sweep) // run.chunk * run.chunk for checkpoint in found])
+
+        checkpoints = run_folder.extend(run, options.n_draws, options.force, check)
         chains = [Chain(number, gibbs, options.plan, sink) for number in range(options.n_chains)]
         for chain in chains:
             chain.restore(checkpoints.pop(0))
@@ -219,12 +231,13 @@ def _sample_to(path: Path, gibbs: Gibbs, layout: Layout, labels: Labels, options
     return result
 
 
-def _finished(run: RunFolder) -> MCMCPosterior | None:
-    """What the run found when it was last done, perhaps with fewer draws than it is to have now."""
+def _finished(run: RunFolder, n_draws: int) -> MCMCPosterior | None:
+    """What the run found, where it is done with this many draws."""
     if not run.result.exists():
         return None
     try:
-        return load_run(run.path)
+        result = read_result(run.path, run.token)
+        return with_draws(result, run.path, run.token, run.chunk) if result.permutations.shape[1] == n_draws else None
     except ValueError as problem:
         logger.warning("the result of a run is made again from its draws: %s", problem)
         return None
@@ -251,9 +264,9 @@ def _started(gibbs: Gibbs, options: Options, sink: Sink, begin: Iterable[Start])
 def _chosen_path(path: str | PathLike[str] | None, resume: str | PathLike[str] | None) -> Path | None:
     """The folder of the run, absolute: its draws are read later, wherever the process may be by then."""
     if resume is None:
-        return None if path is None else Path(path).absolute()
-    chosen = Path(resume).absolute()
-    if path is not None and Path(path).absolute() != chosen:
+        return None if path is None else _resolved(path)
+    chosen = _resolved(resume)
+    if path is not None and _resolved(path) != chosen:
         raise ValueError(f"path and resume must agree; got {str(path)!r} and {str(resume)!r}; pass one of them")
     if not chosen.exists():
         raise FileNotFoundError(
@@ -262,6 +275,14 @@ def _chosen_path(path: str | PathLike[str] | None, resume: str | PathLike[str] |
     if chosen.is_dir() and not any(chosen.iterdir()):
         raise FileNotFoundError(f"resume must hold a run; {str(resume)!r} is empty; pass path= to begin one there")
     return chosen
+
+
+def _resolved(path: str | PathLike[str]) -> Path:
+    """Where a path leads, whether or not anything is there yet."""
+    real = Path(os.path.realpath(path))
+    if real.is_symlink():
+        raise ValueError(f"a path must lead somewhere; {str(path)!r} leads back to itself; pass another path")
+    return real
 
 
 def chain_starts(data: Data, prior: Prior, options: Options) -> Iterator[Start]:

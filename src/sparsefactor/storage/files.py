@@ -1,57 +1,45 @@
-"""Posteriors on disk: one zip file of .npy members and a meta.json, without pickle, written atomically."""
+"""Posteriors on disk: one zip file of arrays, packed draws and a meta.json, without pickle, written atomically."""
 
 from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import secrets
 import zipfile
 import zlib
-from dataclasses import fields
 from os import PathLike
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..explained import FitSums
-from ..model import Beta, Prior
-from ..posterior import Labels, MCMCPosterior, Status, VIPosterior, _Posterior
-
-if TYPE_CHECKING:
-    import xarray
+from ..posterior import MCMCPosterior, VIPosterior, _Posterior
+from ..version import __version__
+from .draws import PRECISIONS
+from .parts import as_json, decode, encode
+from .trees import Members, unpacked_bytes
 
 FORMAT = "sparsefactor posterior"
-VERSION = 1
-CLASSES: dict[str, type[VIPosterior] | type[MCMCPosterior]] = {
-    "VIPosterior": VIPosterior,
-    "MCMCPosterior": MCMCPosterior,
-}
-# Fields that are not a plain array; each has its own lines below.
-SPECIAL = {
-    "prior",
-    "labels",
-    "elbo",
-    "elbo_terms",
-    "elbo_history",
-    "trial_records",
-    "status",
-    "parameters",
-    "draws",
-    "fit_sums",
-    "record",
-}
-PRIOR_SCALARS = ("n_factors", "noise", "noise_shape", "noise_rate", "loading_shape", "loading_rate", "n_modules")
+VERSION = 2  # 1 had every draw as it was in memory
 # Draws are mostly noise, which no level compresses; the zeros of sparse loadings, the first level does.
 COMPRESSION_LEVEL = 1
+# What a file may unpack to unless its reader allows more: sparse draws reach some eighty times their packed size.
+LEAST_LIMIT = 256_000_000
+LIMIT_RATIO = 200
+MAX_META = 16_000_000  # bytes of meta.json: a line for each member and trial
+DEFLATE_RATIO = 1040  # what deflate can reach at most is 1032
 
-Arrays = dict[str, NDArray[Any]]
 
+def save(posterior: _Posterior, path: str | PathLike[str], precision: str = "single") -> None:
+    """Write a posterior to one file; a file already there is replaced whole or, on failure, left as it was.
 
-def save(posterior: _Posterior, path: str | PathLike[str]) -> None:
-    """Write a posterior to one file; a file already there is replaced whole or, on failure, left as it was."""
+    precision: of draws of loadings, activations and noise precisions; all else keeps every bit, and so do these
+        with "double", at twice the size.
+    """
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision must be one of {PRECISIONS}; got {precision!r}; choose one of them")
     if not isinstance(posterior, VIPosterior | MCMCPosterior):
         raise TypeError(
             f"only a posterior can be saved; got a {type(posterior).__name__}; pass what fit_vi or sample returned"
@@ -66,20 +54,25 @@ def save(posterior: _Posterior, path: str | PathLike[str]) -> None:
             f"a posterior is saved to a file; {str(target)!r} is a folder; pass the name of a file (what was sampled "
             "with a path is already saved there)"
         )
-    write_file(posterior, target)
+    write_file(posterior, target, precision)
 
 
-def write_file(posterior: VIPosterior | MCMCPosterior, target: Path) -> None:
+def write_file(posterior: VIPosterior | MCMCPosterior, target: Path, precision: str = "double") -> None:
     """Write a posterior to one file, whole or not at all."""
     name = "VIPosterior" if isinstance(posterior, VIPosterior) else "MCMCPosterior"
-    meta, arrays = _encode(posterior)
-    head = {"format": FORMAT, "version": VERSION, "class": name, "members": list(arrays)}
-    text = json.dumps({**head, **meta}, default=_as_json)
+    meta, members = encode(posterior, precision)
+    arrays = [member for member, content in members.items() if not isinstance(content, bytes)]
+    head = {"format": FORMAT, "version": VERSION, "sparsefactor": __version__, "class": name, "members": arrays}
+    text = json.dumps({**head, **meta}, default=as_json).encode()
+    if len(text) > MAX_META:
+        raise ValueError(
+            f"the records and attributes of a posterior must fit into {MAX_META} bytes; got {len(text)}; shorten them"
+        )
     # In the same directory, so that the last step is a rename within one file system.
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
     try:
         with temporary.open("xb") as file:
-            _write(file, text, arrays)
+            _write(file, text, members)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
@@ -89,21 +82,53 @@ def write_file(posterior: VIPosterior | MCMCPosterior, target: Path) -> None:
     _sync_directory(target.parent)
 
 
-def load(path: str | PathLike[str]) -> VIPosterior | MCMCPosterior:
-    """Read back what `save` wrote, or open the folder of a finished run; refuse anything else."""
+def load(path: str | PathLike[str], *, check: bool = True, max_bytes: int | None = None) -> VIPosterior | MCMCPosterior:
+    """Read back what `save` wrote, or open the folder of a finished run; refuse anything else.
+
+    Parameters
+    ----------
+    path : path
+        A file of `save`, or the folder of a run that `sample` finished.
+    check : bool
+        Verify every byte of a run's draws now. False opens a large run at once, or one of which a part is damaged:
+        draws are verified in any case when they are read.
+    max_bytes : int, optional
+        What the file may unpack to in memory. By default 200 times its size and at least 256 MB.
+
+    Returns
+    -------
+    VIPosterior or MCMCPosterior
+        A run's draws stay on disk and are read when they are looked at.
+
+    Examples
+    --------
+    >>> import sparsefactor as sf
+    >>> sim = sf.simulate(n_features=20, n_samples=10, inclusion=[0.5], seed=0)
+    >>> sf.fit_vi(sim.X, sf.Prior(n_factors=1), n_trials=1).save("fit.sf")
+    >>> sf.load("fit.sf").n_factors
+    1
+    """
     if Path(path).is_dir():
         from .result import load_run  # it reads through this file
 
-        return load_run(Path(path).absolute())  # its draws are read later, wherever the process may be by then
-    return read_file(path)
+        # Its draws are read later, wherever the process may be by then.
+        return load_run(Path(path).absolute(), check, max_bytes)
+    return read_file(path, max_bytes)
 
 
-def read_file(path: str | PathLike[str]) -> VIPosterior | MCMCPosterior:
-    """The posterior in one file."""
+def read_file(path: str | PathLike[str], max_bytes: int | None = None) -> VIPosterior | MCMCPosterior:
+    """The posterior in one file. Nothing is made of what it says of itself before that was checked."""
     try:
         with zipfile.ZipFile(path) as archive:
+            limit = max(LEAST_LIMIT, LIMIT_RATIO * os.path.getsize(path)) if max_bytes is None else max_bytes
             meta = _read_meta(archive, path)
-            return _decode(meta, _read_arrays(archive, meta["members"]))
+            try:
+                _check_sizes(archive, meta, path, limit)
+                return decode(meta, _read_members(archive, meta))
+            except TooLargeError:
+                raise
+            except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, EOFError) as problem:
+                raise _damaged(path, problem) from problem
     except zipfile.BadZipFile as problem:
         if zipfile.is_zipfile(path):
             raise _damaged(path, problem) from problem
@@ -111,13 +136,17 @@ def read_file(path: str | PathLike[str]) -> VIPosterior | MCMCPosterior:
             f"a sparsefactor result is a zip file; {str(path)!r} is none, or was cut short; "
             "pass a file that save() wrote"
         ) from problem
-    except (zlib.error, EOFError, KeyError, TypeError, NotImplementedError, RuntimeError) as problem:
+    except (zlib.error, NotImplementedError, RuntimeError) as problem:
         raise _damaged(path, problem) from problem
     except OSError as problem:
         # A damaged table of contents points outside the file; all else is about the file as a whole.
         if problem.errno != errno.EINVAL:
             raise
         raise _damaged(path, problem) from problem
+
+
+class TooLargeError(ValueError):
+    """A file that would unpack to more than its reader allows."""
 
 
 def _damaged(path: str | PathLike[str], problem: Exception) -> ValueError:
@@ -129,18 +158,23 @@ def _damaged(path: str | PathLike[str], problem: Exception) -> ValueError:
 # ---- files --------------------------------------------------------------------------------------------------------
 
 
-def _write(file: IO[bytes], text: str, arrays: Arrays) -> None:
+def _write(file: IO[bytes], text: bytes, members: Members) -> None:
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=COMPRESSION_LEVEL) as archive:
         archive.writestr("meta.json", text)
-        for name, values in arrays.items():
+        for name, values in members.items():
+            if isinstance(values, bytes):
+                archive.writestr(f"{name}.packed", values, zipfile.ZIP_STORED)
+                continue
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, values, allow_pickle=False)
 
 
 def _read_meta(archive: zipfile.ZipFile, path: str | PathLike[str]) -> dict[str, Any]:
     try:
+        if archive.getinfo("meta.json").file_size > MAX_META:
+            raise ValueError
         meta = json.loads(archive.read("meta.json"))
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, RecursionError):
         meta = None
     if not isinstance(meta, dict) or meta.get("format") != FORMAT or not isinstance(meta.get("version"), int):
         raise ValueError(
@@ -154,16 +188,46 @@ def _read_meta(archive: zipfile.ZipFile, path: str | PathLike[str]) -> dict[str,
     return meta
 
 
-def _read_arrays(archive: zipfile.ZipFile, names: list[str]) -> Arrays:
+def _check_sizes(archive: zipfile.ZipFile, meta: dict[str, Any], path: str | PathLike[str], limit: int) -> None:
+    """Refuse what the file cannot hold, and what would take more memory than its reader allows."""
+    members = archive.infolist()
+    for info in members:
+        if info.file_size > DEFLATE_RATIO * (info.compress_size + 1):
+            raise ValueError(f"{info.filename} cannot hold {info.file_size} bytes")
+    total = sum(info.file_size for info in members)
+    if meta["class"] == "MCMCPosterior":
+        total += unpacked_bytes(meta["draws"])
+    if total > limit:
+        raise TooLargeError(
+            f"a sparsefactor result may unpack to {limit} bytes; {str(path)!r} says it has {total}; if you trust it "
+            f"and have the memory, load it with max_bytes={total}"
+        )
+
+
+def _read_members(archive: zipfile.ZipFile, meta: dict[str, Any]) -> dict[str, Any]:
     # Every checksum is verified before any array is made of what was read.
     bad = archive.testzip()
     if bad is not None:
         raise zipfile.BadZipFile(f"wrong checksum of {bad}")
-    arrays = {}
-    for name in names:
-        with archive.open(f"{name}.npy") as member:
-            arrays[name] = np.lib.format.read_array(member, allow_pickle=False)
-    return arrays
+    members: dict[str, Any] = {}
+    for name in meta["members"]:
+        info = archive.getinfo(f"{name}.npy")
+        with archive.open(info) as member:
+            _check_header(member, info)
+        with archive.open(info) as member:
+            members[name] = np.lib.format.read_array(member, allow_pickle=False)
+    packed = (info for info in archive.infolist() if info.filename.endswith(".packed"))
+    return members | {info.filename.removesuffix(".packed"): archive.read(info) for info in packed}
+
+
+def _check_header(member: IO[bytes], info: zipfile.ZipInfo) -> None:
+    """Refuse an array whose shape is not that of its bytes: it would be allocated before they are missed."""
+    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    shape, _, dtype = read[np.lib.format.read_magic(member)](member)
+    if dtype.hasobject:
+        raise ValueError(f"{info.filename}: Object arrays cannot be loaded")
+    if math.prod(shape) * dtype.itemsize != info.file_size - member.tell():
+        raise ValueError(f"{info.filename} has not the bytes of shape {shape}")
 
 
 def _sync_directory(directory: Path) -> None:
@@ -178,123 +242,3 @@ def _sync_directory(directory: Path) -> None:
         pass
     finally:
         os.close(handle)
-
-
-# ---- posteriors ---------------------------------------------------------------------------------------------------
-
-
-def _encode(posterior: VIPosterior | MCMCPosterior) -> tuple[dict[str, Any], Arrays]:
-    """Split a posterior into what JSON holds and what .npy members hold."""
-    arrays = {
-        f"fields/{field.name}": np.asarray(getattr(posterior, field.name))
-        for field in fields(posterior)
-        if field.name not in SPECIAL and getattr(posterior, field.name) is not None
-    }
-    arrays |= {f"labels/{field.name}": np.asarray(getattr(posterior.labels, field.name)) for field in fields(Labels)}
-    if posterior.fit_sums is not None:
-        arrays |= {f"fit_sums/{field.name}": getattr(posterior.fit_sums, field.name) for field in fields(FitSums)}
-    prior = posterior.prior
-    meta: dict[str, Any] = {"prior": {name: getattr(prior, name) for name in PRIOR_SCALARS}, "record": posterior.record}
-    if isinstance(prior.inclusion, Beta):
-        meta["prior"]["beta"] = [prior.inclusion.a, prior.inclusion.b]
-    else:
-        arrays["prior/inclusion"] = prior.inclusion
-    if isinstance(posterior, VIPosterior):
-        meta |= {
-            "elbo": posterior.elbo,
-            "elbo_terms": posterior.elbo_terms,
-            "trial_records": posterior.trial_records,
-            "status": posterior.status.name,
-        }
-        arrays |= {f"elbo_history/{name}": np.asarray(v) for name, v in posterior.elbo_history.items()}
-        arrays |= {f"parameters/{name}": np.asarray(v) for name, v in posterior.parameters.items()}
-    else:
-        meta["draws"], tree_arrays = _encode_tree(posterior.draws)
-        arrays |= tree_arrays
-    return meta, {name: _plain(name, values) for name, values in arrays.items()}
-
-
-def _decode(meta: dict[str, Any], arrays: Arrays) -> VIPosterior | MCMCPosterior:
-    stored = dict(meta["prior"])
-    beta = stored.pop("beta", None)
-    inclusion = arrays["prior/inclusion"] if beta is None else Beta(*beta)
-    values: dict[str, Any] = _folder(arrays, "fields")
-    labels = _folder(arrays, "labels")
-    if "container" in labels:
-        labels["container"] = tuple(labels["container"].tolist())
-    values |= {
-        "prior": Prior(inclusion=inclusion, **stored),
-        "labels": Labels(**labels),
-        "fit_sums": FitSums(**sums) if (sums := _folder(arrays, "fit_sums")) else None,
-        "record": meta.get("record", {}),
-    }
-    kind = CLASSES[meta["class"]]
-    if kind is MCMCPosterior:
-        values["draws"] = _decode_tree(meta["draws"], arrays)
-        return MCMCPosterior(**values)
-    return VIPosterior(
-        **values,
-        elbo=meta["elbo"],
-        elbo_terms=meta["elbo_terms"],
-        elbo_history=_folder(arrays, "elbo_history"),
-        trial_records=meta["trial_records"],
-        status=Status[meta["status"]],
-        parameters=_folder(arrays, "parameters"),
-    )
-
-
-def _encode_tree(tree: xarray.DataTree) -> tuple[list[dict[str, Any]], Arrays]:
-    """Every group of a DataTree: its attributes, and its variables with dims and attributes."""
-    groups: list[dict[str, Any]] = []
-    arrays: Arrays = {}
-    for path, node in tree.subtree_with_keys:
-        data = node.to_dataset(inherit=False)
-        variables = []
-        for name, variable in data.variables.items():
-            member = f"draws/{len(arrays)}-{name}"
-            arrays[member] = variable.values
-            variables.append(
-                {
-                    "name": name,
-                    "member": member,
-                    "dims": list(variable.dims),
-                    "is_coord": name in data.coords,
-                    "attrs": variable.attrs,
-                }
-            )
-        groups.append({"path": path, "attrs": data.attrs, "variables": variables})
-    return groups, arrays
-
-
-def _decode_tree(groups: list[dict[str, Any]], arrays: Arrays) -> xarray.DataTree:
-    import xarray as xr
-
-    datasets = {}
-    for group in groups:
-        parts: dict[bool, dict[str, Any]] = {True: {}, False: {}}
-        for stored in group["variables"]:
-            variable = xr.Variable(tuple(stored["dims"]), arrays[stored["member"]], stored["attrs"])
-            parts[stored["is_coord"]][stored["name"]] = variable
-        datasets[group["path"]] = xr.Dataset(parts[False], coords=parts[True], attrs=group["attrs"])
-    return xr.DataTree.from_dict(datasets)
-
-
-def _folder(arrays: Arrays, folder: str) -> dict[str, Any]:
-    prefix = f"{folder}/"
-    return {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
-
-
-def _plain(name: str, values: NDArray[Any]) -> NDArray[Any]:
-    """An array that needs no pickle; strings kept as objects become NumPy strings."""
-    if values.dtype.kind in "OT":
-        if not all(isinstance(value, str) for value in values.flat):
-            raise TypeError(f"only numbers and strings can be saved; {name!r} holds objects; convert it")
-        return values.astype(str)
-    return values
-
-
-def _as_json(value: Any) -> Any:
-    """NumPy scalars and arrays among attributes and trial records, as their Python equals."""
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    raise TypeError(f"only numbers, strings and lists can be saved as attributes; got {value!r}; convert it")

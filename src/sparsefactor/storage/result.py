@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import xarray as xr
 
 from ..posterior import MCMCPosterior
-from .draws import Layout, open_tree
+from .chunks import StoredDraws
+from .draws import Layout
 from .files import read_file, write_file
-from .lazy import relabelled_tree
+from .record import read_record
 
 NAME = "result.sf"
 TOKEN = "run"
@@ -23,24 +23,36 @@ def save_result(posterior: MCMCPosterior, folder: Path, token: str) -> None:
     write_file(replace(posterior, draws=attributes), folder / NAME)
 
 
-def load_run(folder: Path) -> MCMCPosterior:
+def load_run(folder: Path, check: bool = True, max_bytes: int | None = None) -> MCMCPosterior:
     """The posterior of a finished run; its draws stay on disk and are read when looked at."""
-    try:
-        token = json.loads((folder / "run.json").read_bytes())["token"]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise ValueError(f"{str(folder)!r} is not a run of sparsefactor; pass a path that sample() wrote") from None
+    record = read_record(folder)
+    if record is None:
+        raise ValueError(f"{str(folder)!r} is not a run of sparsefactor; pass a path that sample() wrote")
     if not (folder / NAME).is_file():
         raise ValueError(
             f"a run must be done before it is loaded; {str(folder)!r} is not; go on with it: sample(..., resume=path)"
         )
-    result = read_file(folder / NAME)
-    attrs = dict(result.draws.attrs) if isinstance(result, MCMCPosterior) else {}
-    if not isinstance(result, MCMCPosterior) or attrs.pop(TOKEN, None) != token:
+    result = read_result(folder, record["token"], max_bytes)
+    return with_draws(result, folder, record["token"], record["chunk"], check)
+
+
+def read_result(folder: Path, token: str, max_bytes: int | None = None) -> MCMCPosterior:
+    """What the run found when it was last done, without its draws."""
+    result = read_file(folder / NAME, max_bytes)
+    if not isinstance(result, MCMCPosterior) or result.draws.attrs.get(TOKEN) != token:
         raise ValueError(
             f"{NAME} in a run's folder must be that run's own; the one in {str(folder)!r} is something else; put the "
             "right one back, or make it again from the draws: sample(..., resume=path) with the run's settings"
         )
-    own = open_tree(Layout(result.prior, result.labels), folder, *result.permutations.shape[:2])
-    draws = relabelled_tree(own, result.permutations, result.signs)
-    draws["posterior"].attrs.update(attrs)
+    return result
+
+
+def with_draws(result: MCMCPosterior, folder: Path, token: str, chunk: int, check: bool = True) -> MCMCPosterior:
+    """The same with its draws, every byte of which is verified where `check`; each is again when it is read."""
+    n_chains, n_draws = result.permutations.shape[:2]
+    stored = StoredDraws(Layout(result.prior, result.labels), folder, token, chunk, n_chains, n_draws, "double")
+    if check:
+        stored.check([n_draws] * n_chains)
+    draws = stored.labelled(result.permutations, result.signs)
+    draws["posterior"].attrs.update({name: value for name, value in result.draws.attrs.items() if name != TOKEN})
     return replace(result, draws=draws)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import logging
@@ -25,11 +24,12 @@ from numpy.typing import NDArray
 
 import sparsefactor as sf
 
+from .. import version
+
 logger = logging.getLogger("sparsefactor")
 
 FORMAT = 1  # raised when what a unit keeps changes its meaning
-DECIDING = ("kernels", "engine", "vi", "mcmc")
-DECIDING_FILES = ("data", "model", "simulate", "start", "study/gauges", "study/matrix", "study/traces", "study/watch")
+DECIDING = ("simulate", "study/gauges", "study/matrix", "study/traces", "study/watch")  # beside what decides draws
 EVERY = 1.0  # seconds between two reports on units under way
 LIBRARIES = ("numpy", "scipy", "numba", "matplotlib")
 
@@ -37,17 +37,9 @@ Arrays = dict[str, NDArray[Any]]
 Findings = tuple[dict[str, Any], Arrays]
 
 
-@functools.cache
 def code_digest() -> str:
     """Of the source that decides what a unit finds: other code makes it another unit, even within one version."""
-    root = Path(sf.__file__).parent
-    files = sorted(file for name in DECIDING for file in (root / name).rglob("*.py"))
-    files += [root / f"{name}.py" for name in DECIDING_FILES]
-    digest = hashlib.sha256()
-    for file in files:
-        digest.update(file.relative_to(root).as_posix().encode())
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:24]
+    return version.code_digest(*DECIDING)
 
 
 @dataclass(frozen=True)
