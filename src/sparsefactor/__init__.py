@@ -17,8 +17,12 @@ from .simulate import simulate_paper as simulate_paper
 from .version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from .choice import Comparison as Comparison
+    from .choice import choose_n_factors as choose_n_factors
+    from .choice import compare as compare
     from .diagnostics import Diagnostics as Diagnostics
     from .diagnostics import SamplingWarning as SamplingWarning
+    from .estimator import SparseFactorAnalysis as SparseFactorAnalysis
     from .mcmc import CheckpointWarning as CheckpointWarning
     from .mcmc import sample as sample
     from .metrics import baseline as baseline
@@ -39,15 +43,19 @@ if TYPE_CHECKING:
 _HOME = {
     "Beta": "model",
     "CheckpointWarning": "mcmc",
+    "Comparison": "choice",
     "ConvergenceWarning": "vi",
     "Diagnostics": "diagnostics",
     "MCMCPosterior": "posterior",
     "Prior": "model",
     "SamplingWarning": "diagnostics",
+    "SparseFactorAnalysis": "estimator",
     "Start": "start",
     "Status": "posterior",
     "VIPosterior": "posterior",
     "baseline": "metrics",
+    "choose_n_factors": "choice",
+    "compare": "choice",
     "confusion": "metrics",
     "fill_in_error": "metrics",
     "fit_vi": "vi",

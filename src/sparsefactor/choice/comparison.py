@@ -1,0 +1,83 @@
+"""The outcome of a comparison: a table, a choice, a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from ..model import Prior
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What each prior predicts of the entries held out.
+
+    table: one line a prior, in the order given: n_factors (allowed), found (factors that are not empty, on average),
+        error (relative to the data, see `fill_in_error`) and log_density (per entry held out), each with the standard
+        error of its mean over masks; behind and behind_se, how much density is lost against the best, mask by mask;
+        and chosen.
+    runs: one line a fit. baseline: the error of predicting each feature's mean.
+    """
+
+    table: pd.DataFrame
+    runs: pd.DataFrame
+    baseline: float
+
+    @property
+    def best(self) -> str:
+        """The prior with the highest log density."""
+        return str(self.table["log_density"].idxmax())
+
+    @property
+    def choice(self) -> str:
+        """The prior with the fewest factors whose log density is within one standard error of the best."""
+        return str(self.table.index[self.table["chosen"]][0])
+
+    @property
+    def n_factors(self) -> int:
+        """How many factors the chosen prior has."""
+        return int(self.table.loc[self.choice, "n_factors"])
+
+    def __str__(self) -> str:
+        text = self.table.to_string(float_format=lambda x: f"{x:.4g}")
+        return f"{text}\n{self.choice!r} is chosen; the best is {self.best!r}; feature means err by {self.baseline:.3g}"
+
+    def plot(self) -> Figure:
+        """Error and log density of each prior, with one standard error to either side; the choice is marked."""
+        from .figure import comparison_figure
+
+        return comparison_figure(self.table, self.baseline)
+
+
+def tabulated(runs: pd.DataFrame, priors: Mapping[str, Prior]) -> pd.DataFrame:
+    """One line a prior, and the choice among them."""
+    measures = ("error", "log_density", "found")
+    wide = {name: runs.pivot(index="mask", columns="prior", values=name)[list(priors)] for name in measures}
+    n = len(wide["error"])
+    density = wide["log_density"]
+    best = density.mean().idxmax()
+    lost = density[[best]].to_numpy() - density
+    table = pd.DataFrame(
+        {
+            "n_factors": [prior.n_factors for prior in priors.values()],
+            "found": wide["found"].mean(),
+            "error": wide["error"].mean(),
+            "error_se": wide["error"].std() / np.sqrt(n),
+            "log_density": density.mean(),
+            "log_density_se": density.std() / np.sqrt(n),
+            "behind": lost.mean(),
+            "behind_se": lost.std() / np.sqrt(n),
+        },
+        index=pd.Index(list(priors), name="prior"),
+    )
+    near = table["behind"] <= table["behind_se"]
+    fewest = table["n_factors"].where(near).min()
+    chosen = table["log_density"].where(near & (table["n_factors"] == fewest)).idxmax()
+    return table.assign(chosen=table.index == chosen)

@@ -1,0 +1,76 @@
+"""Entries held out, and what one fit without them predicts."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ..diagnostics import SamplingWarning
+from ..mcmc import sample
+from ..metrics import fill_in_error
+from ..model import Prior
+from ..vi import ConvergenceWarning, fit_vi
+
+Array = NDArray[np.float64]
+METHODS: dict[str, Any] = {"vi": fit_vi, "mcmc": sample}
+
+
+class Mask(NamedTuple):
+    """A way to hold entries out."""
+
+    number: int
+    held: NDArray[np.bool_]  # (n_samples, n_features)
+
+
+def hold_out(observed: NDArray[np.bool_], share: float, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """(N, G) which of the observed entries are held out; every sample and feature keeps two, or what it has.
+
+    Two, for the spread of a feature with one entry is not known.
+    """
+    rank = np.where(observed, rng.random(observed.shape), 2.0)
+    kept = (rank <= np.sort(rank, axis=0)[min(1, len(rank) - 1)]) | (
+        rank <= np.sort(rank, axis=1)[:, [min(1, rank.shape[1] - 1)]]
+    )
+    free = np.flatnonzero(observed & ~kept)
+    count = round(share * int(observed.sum()))
+    if not 0 < count <= len(free):
+        raise ValueError(
+            f"share must hold out at least one entry and leave two to every sample and feature; got {share:g}; the "
+            f"most is {len(free) / int(observed.sum()):.3g}"
+        )
+    held = np.zeros(observed.shape, dtype=bool)
+    held.flat[rng.choice(free, size=count, replace=False)] = True
+    return held
+
+
+def judged(
+    values: Array, columns: Any, prior: Prior, held: NDArray[np.bool_], inference: str, options: dict[str, Any]
+) -> dict[str, Any]:
+    """One fit without the entries held out, and what it predicts of them."""
+    seen = np.where(held, np.nan, values)
+    begin = time.perf_counter()
+    with warnings.catch_warnings():
+        # One fit of many that stops early is a line of the table, not a reason to stop.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", SamplingWarning)
+        p = METHODS[inference](seen if columns is None else pd.DataFrame(seen, columns=columns), prior, **options)
+    seconds = time.perf_counter() - begin
+    density = p.log_density(np.where(held, values, np.nan), of="entries")
+    return {
+        "error": fill_in_error(p, values, held),
+        "log_density": float(np.nanmean(density)),
+        "found": int(np.sum(~p.empty)),
+        "seconds": seconds,
+    }
+
+
+def mean_error(values: Array, held: NDArray[np.bool_]) -> float:
+    """The error of predicting each feature's mean over what is not held out."""
+    means = np.nanmean(np.where(held, np.nan, values), axis=0)
+    truth, guess = values[held], np.broadcast_to(means, values.shape)[held]
+    return float(np.sqrt(np.sum((guess - truth) ** 2) / np.sum(truth**2)))

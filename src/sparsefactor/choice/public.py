@@ -1,0 +1,164 @@
+"""Which prior, and how many factors: priors compared by what they predict of entries held out, as the paper does.
+
+A fit sees all but a share of the entries, and is judged by these; several masks tell how sure the comparison is. Every
+fit starts afresh: a start from another mask's fit would have seen what is held out now.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..data import read_matrix
+from ..model import Beta, Prior, checked_count
+from .comparison import Comparison, tabulated
+from .kept import digest, keep, kept, key
+from .masks import METHODS, Mask, hold_out, judged, mean_error
+
+Told = Callable[[int, int, str], None]
+
+
+def compare(
+    X: Any,
+    priors: Mapping[str, Prior],
+    *,
+    n_masks: int = 5,
+    share: float = 0.1,
+    inference: str = "vi",
+    seed: int = 0,
+    n_jobs: int | None = None,
+    path: str | PathLike[str] | None = None,
+    progress: Told | None = None,
+    **options: Any,
+) -> Comparison:
+    """Compare priors by what they predict of entries held out.
+
+    Parameters
+    ----------
+    X : (n_samples, n_features) array or frame
+        NaN where missing.
+    priors : dict of name to Prior
+    n_masks : int
+        Fits of each prior, each with another share of the entries held out; the same for every prior. At least 2.
+    share : float
+        Of the observed entries that are held out.
+    inference : "vi" or "mcmc"
+    seed : int
+        Of the masks, and of the fits.
+    n_jobs : int, optional
+        Fits at the same time; None for every core.
+    path : folder, optional
+        What each fit found is kept there, and not done again by a call with the same data and settings.
+    progress : function of (fits done, fits in all, what was done last), optional
+    **options
+        Of `fit_vi` or `sample`.
+
+    Returns
+    -------
+    Comparison
+
+    Examples
+    --------
+    >>> import sparsefactor as sf
+    >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.5], snr=5, seed=0)
+    >>> priors = {"one": sf.Prior(n_factors=1), "two": sf.Prior(n_factors=2)}
+    >>> sf.compare(sim.X, priors, n_masks=2, n_trials=2).best
+    'two'
+    """
+    given, _, names = read_matrix(X)
+    values = given.astype(np.float64)
+    _check(priors, inference, n_masks, share, options)
+    columns = None if names.dtype.kind in "iu" else names
+    masks = [Mask(m, hold_out(~np.isnan(values), share, np.random.default_rng([seed, m, 6]))) for m in range(n_masks)]
+    options = {"seed": seed, **options}
+    options["n_threads" if inference == "vi" else "n_jobs"] = 1
+    folder = None if path is None else Path(path)
+    base = digest(values, names, seed, share, inference, options)
+
+    def work(name: str, mask: Mask) -> dict[str, Any]:
+        file = None if folder is None else folder / f"{key(base, priors[name], mask.number)}.json"
+        found = None if file is None else kept(file)
+        if found is None:
+            found = judged(values, columns, priors[name], mask.held, inference, options)
+            if file is not None:
+                keep(file, found)
+        return {"prior": name, "mask": mask.number + 1, **found}
+
+    wanted = [(name, mask) for mask in masks for name in priors]
+    lines: dict[tuple[str, int], dict[str, Any]] = {}
+    with ThreadPoolExecutor(n_jobs or os.cpu_count()) as pool:
+        futures = {pool.submit(work, name, mask): (name, mask.number) for name, mask in wanted}
+        try:
+            for done, future in enumerate(as_completed(futures), start=1):
+                lines[futures[future]] = future.result()
+                if progress is not None:
+                    name, number = futures[future]
+                    progress(done, len(wanted), f"{name}, mask {number + 1}")
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    runs = pd.DataFrame([lines[name, mask.number] for name, mask in wanted])
+    baseline = float(np.mean([mean_error(values, mask.held) for mask in masks]))
+    return Comparison(tabulated(runs, priors), runs, baseline)
+
+
+def choose_n_factors(
+    X: Any, candidates: Iterable[int] = range(1, 11), *, prior: Prior | None = None, **settings: Any
+) -> Comparison:
+    """How many factors predict best, by entries held out; see `compare`, whose settings these are.
+
+    Where inclusion is learnt there is a second way: fit once with more factors than there can be, and count those that
+    are not empty.
+
+    Parameters
+    ----------
+    X : (n_samples, n_features) array or frame
+    candidates : numbers of factors
+    prior : Prior, optional
+        What else is assumed; its own number of factors does not matter. By default inclusion is learnt.
+
+    Returns
+    -------
+    Comparison
+        `.n_factors` is the choice, `.table` and `.plot()` tell how clear it is.
+
+    Examples
+    --------
+    >>> import sparsefactor as sf
+    >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.5], snr=5, seed=0)
+    >>> sf.choose_n_factors(sim.X, [1, 2, 3], n_masks=2, n_trials=2).n_factors
+    2
+    """
+    base = Prior(n_factors=1, inclusion=Beta(1, 1)) if prior is None else prior
+    if not base.learns_inclusion and base.inclusion.ndim:
+        raise ValueError(
+            "inclusion must be one number or a Beta where the number of factors is open; got a value for each factor; "
+            "pass e.g. Beta(1, 1), or compare priors of your own"
+        )
+    counts = [checked_count("a candidate", k) for k in candidates]
+    return compare(X, {str(k): replace(base, n_factors=k) for k in counts}, **settings)
+
+
+def _check(priors: Any, inference: str, n_masks: Any, share: Any, options: dict[str, Any]) -> None:
+    if not isinstance(priors, Mapping) or not priors or not all(isinstance(p, Prior) for p in priors.values()):
+        raise TypeError(
+            f"priors must be a dict of names to Prior; got {priors!r}; pass e.g. "
+            '{"sparse": Prior(n_factors=6), "more": Prior(n_factors=9)}'
+        )
+    if inference not in METHODS:
+        raise ValueError(f"inference must be one of {tuple(METHODS)}; got {inference!r}; choose one of them")
+    if isinstance(n_masks, bool) or not isinstance(n_masks, int | np.integer) or n_masks < 2:
+        raise ValueError(f"n_masks must be a whole number of at least 2, for a spread; got {n_masks!r}; raise it")
+    if isinstance(share, bool) or not isinstance(share, int | float | np.number) or not 0 < share < 1:
+        raise ValueError(f"share must lie strictly between 0 and 1; got {share!r}; pass e.g. 0.1")
+    taken = {"prior", "X", "n_threads", "path", "resume"} & set(options)
+    if taken:
+        raise ValueError(f"{taken.pop()} cannot be an option of the fits, which compare sets itself; leave it out")

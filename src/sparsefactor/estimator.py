@@ -1,0 +1,228 @@
+"""SparseFactorAnalysis: both methods as a scikit-learn estimator. A shell: every answer is the posterior's own."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from .errors import needs
+from .mcmc import sample
+from .model import Beta, Prior
+from .posterior import MCMCPosterior, VIPosterior
+from .start import Start
+from .vi import fit_vi
+
+try:
+    from joblib import effective_n_jobs
+    from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+    from sklearn.utils import check_array, check_random_state
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError as problem:
+    raise needs("SparseFactorAnalysis", "scikit-learn", "sklearn", problem) from None
+
+Array = NDArray[np.float64]
+N_COMPONENTS = 10  # where neither the prior nor the caller says how many
+
+
+class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Bayesian sparse factor analysis as a scikit-learn transformer.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        Most factors there may be; those that the data do not support are removed. None: as many as the prior has,
+        or 10.
+    inference : "vi" or "mcmc"
+        `fit_vi` or `sample`.
+    prior : Prior, optional
+        Of the model; by default inclusion is learnt.
+    center, scale : bool
+        Subtract each feature's mean; divide by its standard deviation.
+    n_init : int
+        Starts that variational inference tries.
+    tol, max_iter : float, int
+        When a trial of variational inference ends.
+    n_warmup, n_draws, n_chains : int
+        Of Gibbs sampling.
+    random_state : int, RandomState or None
+        Where randomness comes from.
+    n_jobs : int, optional
+        Threads of a fit, or chains at the same time; -1 for every core. The result does not depend on it.
+    warm_start : bool
+        Begin the next fit where this one ended.
+    verbose : int
+        Show the progress of sampling.
+
+    Attributes
+    ----------
+    components_ : (n_components_, n_features) loadings, strongest factor first, in units of scale_
+    components_sd_, inclusion_prob_, lfsr_ : of the same shape
+    noise_variance_ : (n_features,), () or (n_samples,), as the prior's noise has it, in units of scale_
+    mean_, scale_ : (n_features,) what was subtracted, and divided by
+    explained_variance_ratio_ : (n_components_,) share of the variance that leaving the factor out would cost
+    n_components_, n_iter_, converged_, lower_bound_ : int, int, bool, float
+        lower_bound_ is the ELBO; NaN with mcmc.
+    posterior_ : VIPosterior or MCMCPosterior
+        All that is known of the fit.
+
+    Examples
+    --------
+    >>> import sparsefactor as sf
+    >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.5], snr=4, seed=0)
+    >>> model = sf.SparseFactorAnalysis(n_components=5, n_init=3, random_state=0).fit(sim.X)
+    >>> model.transform(sim.X).shape == (30, model.n_components_)
+    True
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        inference: Literal["vi", "mcmc"] = "vi",
+        prior: Prior | None = None,
+        center: bool = True,
+        scale: bool = False,
+        n_init: int = 10,
+        tol: float = 1e-6,
+        max_iter: int = 5000,
+        n_warmup: int = 500,
+        n_draws: int = 1000,
+        n_chains: int = 4,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        warm_start: bool = False,
+        verbose: int = 0,
+    ) -> None:
+        self.posterior_: VIPosterior | MCMCPosterior
+        self.n_components = n_components
+        self.inference = inference
+        self.prior = prior
+        self.center = center
+        self.scale = scale
+        self.n_init = n_init
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_warmup = n_warmup
+        self.n_draws = n_draws
+        self.n_chains = n_chains
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.warm_start = warm_start
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit the model to X (n_samples, n_features), NaN where missing; y is ignored."""
+        if self.inference not in ("vi", "mcmc"):
+            raise ValueError(f"inference must be 'vi' or 'mcmc'; got {self.inference!r}; choose one of them")
+        before = self.posterior_ if self.warm_start and hasattr(self, "posterior_") else None
+        values = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=2)
+        prior = self._chosen_prior()
+        init = "auto" if before is None else warm(before, values, prior)
+        self.posterior_ = self._posterior(self._named(values), prior, init)
+        self._keep(self.posterior_)
+        return self
+
+    def _chosen_prior(self) -> Prior:
+        if self.prior is None:
+            return Prior(
+                n_factors=N_COMPONENTS if self.n_components is None else self.n_components, inclusion=Beta(1, 1)
+            )
+        if not isinstance(self.prior, Prior):
+            raise TypeError(f"prior must be a Prior; got {self.prior!r}; pass e.g. sparsefactor.Prior(n_factors=6)")
+        if self.n_components not in (None, self.prior.n_factors):
+            raise ValueError(
+                f"n_components must be the prior's number of factors; got {self.n_components} and "
+                f"{self.prior.n_factors}; leave one of them out"
+            )
+        return self.prior
+
+    def _posterior(self, X: Any, prior: Prior, init: Any) -> VIPosterior | MCMCPosterior:
+        seed = self.random_state
+        if not isinstance(seed, int | np.integer):
+            seed = check_random_state(seed).randint(2**31 - 1)
+        shared: dict[str, Any] = {"center": self.center, "scale": self.scale, "seed": int(seed), "init": init}
+        jobs = effective_n_jobs(self.n_jobs)
+        if self.inference == "vi":
+            ends = {"n_trials": self.n_init, "tol": self.tol, "max_iter": self.max_iter, "n_threads": jobs}
+            return fit_vi(X, prior, **ends, **shared)
+        counts = {"n_chains": self.n_chains, "n_warmup": self.n_warmup, "n_draws": self.n_draws, "n_jobs": jobs}
+        return sample(X, prior, progress=bool(self.verbose), **counts, **shared)
+
+    def _keep(self, p: VIPosterior | MCMCPosterior) -> None:
+        """What the fit found, under scikit-learn's names."""
+        self._kept = np.flatnonzero(~p.empty)
+        self.n_components_ = self._n_features_out = len(self._kept)
+        self.components_ = p.loadings_mean[:, self._kept].T
+        self.components_sd_ = p.loadings_sd[:, self._kept].T
+        self.inclusion_prob_ = p.inclusion_prob[:, self._kept].T
+        self.lfsr_ = p.lfsr[:, self._kept].T
+        self.explained_variance_ratio_ = p.variance_explained(by="factor")[self._kept]
+        self.noise_variance_ = 1.0 / p.noise_precision_mean
+        self.mean_, self.scale_ = p.labels.offset, p.labels.scale
+        if isinstance(p, VIPosterior):
+            self.n_iter_ = next(int(trial["iterations"]) for trial in p.trial_records if trial["won"])
+            self.converged_, self.lower_bound_ = p.converged, p.elbo
+        else:
+            self.n_iter_ = self.n_warmup + self.n_draws
+            self.converged_, self.lower_bound_ = p.diagnostics().ok, float("nan")
+
+    def transform(self, X: Any) -> Array:
+        """(n, n_components_) the posterior mean of the samples' activations."""
+        return np.asarray(self.posterior_.transform(self._new(X)))[:, self._kept]
+
+    def inverse_transform(self, Z: Any) -> Array:
+        """(n, n_features) the signal of samples with these activations."""
+        check_is_fitted(self)
+        activations = check_array(Z)
+        if activations.shape[1] != self.n_components_:
+            raise ValueError(
+                f"activations must have {self.n_components_} columns, one for each factor; got {activations.shape[1]}; "
+                "pass what transform returned"
+            )
+        return np.asarray(activations @ self.components_ * self.scale_ + self.mean_)
+
+    def impute(self, X: Any) -> Array:
+        """X with its missing entries predicted."""
+        return np.asarray(self.posterior_.impute(self._new(X)))
+
+    def score_samples(self, X: Any) -> Array:
+        """(n,) log predictive density of each sample."""
+        return self.posterior_.log_density(self._new(X))
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Mean log predictive density of the samples; y is ignored."""
+        return float(np.mean(self.score_samples(X)))
+
+    def get_covariance(self) -> Array:
+        """(n_features, n_features) the posterior mean of the data's covariance."""
+        check_is_fitted(self)
+        return self.posterior_.covariance()
+
+    def _new(self, X: Any) -> Any:
+        """New samples, checked as scikit-learn does it."""
+        check_is_fitted(self)
+        return self._named(validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False))
+
+    def _named(self, values: Array) -> Any:
+        """The values with the names that X had, if it had any."""
+        names = getattr(self, "feature_names_in_", None)
+        return values if names is None else pd.DataFrame(values, columns=names)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.transformer_tags.preserves_dtype = ["float64"]
+        return tags
+
+
+def warm(p: VIPosterior | MCMCPosterior, X: Array, prior: Prior) -> Start:
+    """Where a fit ended, as a start for data with the same features."""
+    if X.shape[1] != len(p.loadings_mean) or prior.n_factors != p.n_factors:
+        raise ValueError(
+            f"a warm start needs the features and factors of the last fit, {len(p.loadings_mean)} and {p.n_factors}; "
+            f"got {X.shape[1]} and {prior.n_factors}; pass warm_start=False, or fit a clone"
+        )
+    return Start("warm", p.loadings_mean, np.asarray(p.transform(X)).T)

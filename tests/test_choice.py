@@ -1,0 +1,156 @@
+"""Priors compared by held-out entries, and how many factors there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import sparsefactor as sf
+from sparsefactor.choice.comparison import tabulated
+from sparsefactor.choice.masks import hold_out, judged
+
+PRIORS = {str(k): sf.Prior(n_factors=k, inclusion=sf.Beta(1, 1)) for k in (1, 2, 4)}
+QUICK = {"n_masks": 3, "n_trials": 2, "n_jobs": 1}
+
+
+def simulated(missing: float = 0.0) -> sf.Simulation:
+    return sf.simulate(n_features=60, n_samples=40, inclusion=[0.5, 0.4], snr=4, missing=missing, seed=1)
+
+
+@pytest.fixture(scope="module")
+def comparison() -> sf.Comparison:
+    return sf.compare(simulated().X, PRIORS, **QUICK)
+
+
+def test_the_true_number_of_factors_predicts_best(comparison):
+    assert comparison.choice == "2"
+    assert comparison.n_factors == 2
+    assert comparison.table.loc["1", "behind"] > 10 * comparison.table.loc["1", "behind_se"]
+    assert comparison.table.loc["2", "error"] < comparison.table.loc["1", "error"] < comparison.baseline
+    assert (comparison.table["found"] <= comparison.table["n_factors"]).all()
+
+
+def test_the_table_is_made_of_the_runs(comparison):
+    own = comparison.runs[comparison.runs.prior == "1"]
+    assert list(own["mask"]) == [1, 2, 3]
+    line = comparison.table.loc["1"]
+    assert line["error"] == pytest.approx(own["error"].mean())
+    assert line["log_density_se"] == pytest.approx(own["log_density"].std(ddof=1) / np.sqrt(3))
+
+
+def test_measures_are_those_of_the_entries_held_out():
+    X, rng = simulated(0.1).X, np.random.default_rng(0)
+    held = hold_out(~np.isnan(X), 0.1, rng)
+    found = judged(X, None, PRIORS["2"], held, "vi", {"n_trials": 2, "seed": 0})
+    p = sf.fit_vi(np.where(held, np.nan, X), PRIORS["2"], n_trials=2, seed=0)
+    assert found["error"] == sf.fill_in_error(p, X, held)
+    density = p.log_density(np.where(held, X, np.nan), of="entries")
+    assert found["log_density"] == pytest.approx(density[held].mean())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_masks_hold_out_what_is_observed_and_leave_two(seed):
+    rng = np.random.default_rng(seed)
+    observed = rng.random((12, 9)) < 0.8
+    held = hold_out(observed, 0.3, rng)
+    assert held.sum() == round(0.3 * observed.sum())
+    assert not (held & ~observed).any()
+    left = observed & ~held
+    assert (left.sum(axis=0) >= np.minimum(2, observed.sum(axis=0))).all()
+    assert (left.sum(axis=1) >= np.minimum(2, observed.sum(axis=1))).all()
+
+
+def runs_of(**density: list[float]) -> pd.DataFrame:
+    lines = [
+        {"prior": name, "mask": m, "error": 1.0, "log_density": value, "found": 1}
+        for name, values in density.items()
+        for m, value in enumerate(values)
+    ]
+    return pd.DataFrame(lines)
+
+
+def test_the_choice_is_the_simplest_within_one_standard_error():
+    priors = {"a": sf.Prior(n_factors=1), "b": sf.Prior(n_factors=2), "c": sf.Prior(n_factors=3)}
+    near = tabulated(runs_of(a=[0.0, 0.1, 0.2], b=[0.9, 1.2, 0.9], c=[1.0, 1.0, 1.1]), priors)
+    assert list(near["chosen"]) == [False, True, False]
+    assert near.loc["b", "behind"] == pytest.approx(0.1 / 3)
+    clear = tabulated(runs_of(a=[0.0, 0.1, 0.2], b=[0.9, 0.91, 0.9], c=[1.0, 1.0, 1.1]), priors)
+    assert list(clear["chosen"]) == [False, False, True]
+
+
+def test_jobs_and_names_change_nothing(comparison):
+    X = simulated().X
+    frame = pd.DataFrame(X, columns=[f"gene {i}" for i in range(60)])
+    again = sf.compare(frame, PRIORS, **{**QUICK, "n_jobs": 3})
+    columns = ["prior", "mask", "error", "log_density", "found"]
+    pd.testing.assert_frame_equal(again.runs[columns], comparison.runs[columns])
+
+
+def test_a_comparison_goes_on_where_it_stopped(tmp_path: Path, comparison, monkeypatch):
+    class Stop(Exception):
+        pass
+
+    def stop(done: int, total: int, title: str) -> None:
+        if done == 4:
+            raise Stop
+
+    with pytest.raises(Stop):
+        sf.compare(simulated().X, PRIORS, path=tmp_path, progress=stop, **QUICK)
+    before = {file: file.stat().st_mtime_ns for file in tmp_path.glob("*.json")}
+    assert 4 <= len(before) < 9
+    told = []
+    done = sf.compare(simulated().X, PRIORS, path=tmp_path, progress=lambda *line: told.append(line), **QUICK)
+    assert len(list(tmp_path.iterdir())) == 9
+    assert all(file.stat().st_mtime_ns == at for file, at in before.items())
+    assert told[-1][:2] == (9, 9)
+    columns = ["prior", "mask", "error", "log_density"]
+    pd.testing.assert_frame_equal(done.runs[columns], comparison.runs[columns])
+    sf.compare(simulated().X + 1, PRIORS, path=tmp_path, **QUICK)
+    assert len(list(tmp_path.iterdir())) == 18  # other data, other results
+
+
+def test_sampling_can_be_compared():
+    priors = {"1": PRIORS["1"], "2": PRIORS["2"]}
+    done = sf.compare(
+        simulated().X, priors, inference="mcmc", n_masks=2, n_chains=1, n_warmup=50, n_draws=100, n_jobs=1
+    )
+    assert done.choice == "2"
+
+
+def test_the_number_of_factors_is_chosen():
+    done = sf.choose_n_factors(simulated(0.05).X, [1, 2, 3], **QUICK)
+    assert done.n_factors == 2
+    assert "'2' is chosen" in str(done)
+
+
+def test_the_picture_shows_every_prior(comparison):
+    figure = comparison.plot()
+    upper, lower = figure.axes
+    assert [label.get_text() for label in lower.get_xticklabels()] == ["1", "2", "4"]
+    assert upper.get_title() == "chosen: 2"
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"priors": {}}, TypeError, "dict of names to Prior"),
+        ({"priors": [sf.Prior(n_factors=2)]}, TypeError, "dict of names to Prior"),
+        ({"n_masks": 1}, ValueError, "n_masks must be a whole number of at least 2"),
+        ({"share": 1.5}, ValueError, "share must lie strictly between"),
+        ({"share": 0.99}, ValueError, "the most is"),
+        ({"inference": "em"}, ValueError, "inference must be one of"),
+        ({"resume": "folder"}, ValueError, "resume cannot be an option"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(change, error, message):
+    settings = {"priors": PRIORS, **change}
+    with pytest.raises(error, match=message):
+        sf.compare(simulated().X, settings.pop("priors"), **settings)
+
+
+def test_inclusion_by_factor_leaves_no_number_to_choose():
+    with pytest.raises(ValueError, match="number of factors is open"):
+        sf.choose_n_factors(simulated().X, [1, 2], prior=sf.Prior(inclusion=[0.1, 0.9]))
