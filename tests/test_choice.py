@@ -89,15 +89,12 @@ def test_jobs_and_names_change_nothing(comparison):
     pd.testing.assert_frame_equal(again.runs[columns], comparison.runs[columns])
 
 
-def test_a_comparison_goes_on_where_it_stopped(tmp_path: Path, comparison, monkeypatch):
-    class Stop(Exception):
-        pass
-
+def test_a_comparison_goes_on_where_it_stopped(tmp_path: Path, comparison):
     def stop(done: int, total: int, title: str) -> None:
         if done == 4:
-            raise Stop
+            raise InterruptedError
 
-    with pytest.raises(Stop):
+    with pytest.raises(InterruptedError):
         sf.compare(simulated().X, PRIORS, path=tmp_path, progress=stop, **QUICK)
     before = {file: file.stat().st_mtime_ns for file in tmp_path.glob("*.json")}
     assert 4 <= len(before) < 9
