@@ -176,13 +176,6 @@ def test_refusals(values, error, message) -> None:
         as_data(values)
 
 
-def test_refuses_sparse() -> None:
-    from scipy.sparse import csr_array
-
-    with pytest.raises(TypeError, match=r"X must be dense.*pass X.toarray\(\)"):
-        as_data(csr_array(X))
-
-
 def test_refusal_names_the_users_rows() -> None:
     frame = pd.DataFrame([[1.0, 2.0], [np.nan, np.nan]], index=["first", "second"], columns=["a", "b"])
     with pytest.raises(ValueError, match="sample second has none"):

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from .diagnostics import Diagnostics as Diagnostics
     from .diagnostics import SamplingWarning as SamplingWarning
     from .estimator import SparseFactorAnalysis as SparseFactorAnalysis
+    from .interop import pl as pl
+    from .interop import tl as tl
     from .mcmc import CheckpointWarning as CheckpointWarning
     from .mcmc import sample as sample
     from .metrics import baseline as baseline
@@ -65,10 +67,15 @@ _HOME = {
     "score": "metrics",
 }
 
-__all__ = ["Simulation", "__version__", "match", "relabel", "simulate", "simulate_paper", *sorted(_HOME)]
+# Modules under a short name, where users of scanpy look for them.
+_MODULES = {"pl": "interop.pl", "tl": "interop.tl"}
+
+__all__ = ["Simulation", "__version__", "match", "relabel", "simulate", "simulate_paper", *sorted(_HOME), *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f".{_MODULES[name]}", __name__)
     if name not in _HOME:
         raise AttributeError(f"module 'sparsefactor' has no attribute {name!r}; its public names are {__all__}")
     return getattr(import_module(f".{_HOME[name]}", __name__), name)

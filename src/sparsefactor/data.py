@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .computed import computed
+from .annotated import READERS
 from .containers import ARRAY, container_of, from_xarray
 
 # Squares of the entries and their sums over a matrix must stay inside float64's range.
@@ -122,8 +123,8 @@ class Data:
 def as_data(X: Any, *, center: bool = False, dtype: Any = np.float64) -> Data:
     """Check X (n_samples, n_features; NaN = missing) and return it as `Data`.
 
-    Takes a NumPy array, a pandas or polars frame, an xarray DataArray (either way round, by its dims' names), or a
-    `Data` (returned as it is).
+    Takes a NumPy array, a pandas or polars frame, an xarray DataArray (either way round, by its dims' names), a SciPy
+    sparse matrix (its zeros are data), an AnnData, a MuData, or a `Data` (returned as it is).
     """
     if isinstance(X, Data):
         return X
@@ -202,8 +203,8 @@ def _values_and_names(X: Any) -> tuple[Any, Any, Any]:
         return stacked, None, list(X.columns)
     if module == "xarray":
         return from_xarray(X)
-    if module == "scipy":
-        raise TypeError("X must be dense: a sparse matrix's zeros would count as observed; pass X.toarray()")
+    if module in READERS:
+        return READERS[module](X)
     if isinstance(X, np.ma.MaskedArray):
         return np.ma.filled(X.astype(np.float64), np.nan), None, None
     return X, None, None

@@ -1,0 +1,82 @@
+"""With the real AnnData, MuData and scanpy: `make test-scverse`, which sets them up (they hold pandas below 3)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sparsefactor as sf
+
+pytest.importorskip("anndata", reason="make test-scverse sets it up")
+pytest.importorskip("scanpy", reason="make test-scverse sets it up")
+pytest.importorskip("mudata", reason="make test-scverse sets it up")
+pytestmark = [pytest.mark.filterwarnings("ignore")]  # of these libraries' own, which are many
+
+GENES = [f"gene {i}" for i in range(30)]
+QUICK = {"n_trials": 2, "tol": 1e-3}
+
+
+def simulated() -> np.ndarray:
+    return sf.simulate(n_features=30, n_samples=40, inclusion=[0.6, 0.5], snr=4, seed=1).X
+
+
+@pytest.fixture
+def adata():
+    import anndata
+    import pandas as pd
+    from scipy import sparse
+
+    cells = [f"cell {j}" for j in range(40)]
+    X = sparse.csr_matrix(np.where(np.abs(simulated()) > 0.3, simulated(), 0.0))
+    return anndata.AnnData(X, obs=pd.DataFrame(index=cells), var=pd.DataFrame(index=GENES))
+
+
+def test_results_survive_a_file_and_a_backed_matrix_gives_the_same(adata, tmp_path: Path):
+    import anndata
+
+    adata.write_h5ad(tmp_path / "cells.h5ad")
+    sf.tl.sparse_factors(adata, 3, **QUICK)
+    adata.write_h5ad(tmp_path / "done.h5ad")
+    again = anndata.read_h5ad(tmp_path / "done.h5ad")
+    np.testing.assert_array_equal(again.varm["sfa_loadings"], adata.varm["sfa_loadings"])
+    assert again.uns["sfa"]["params"]["n_factors"] == 3
+    backed = anndata.read_h5ad(tmp_path / "cells.h5ad", backed="r")
+    p = sf.fit_vi(backed, sf.Prior(n_factors=3, inclusion=sf.Beta(1, 1)), **QUICK)
+    np.testing.assert_array_equal(p.loadings_mean[:, ~p.empty], adata.varm["sfa_loadings"])
+
+
+def test_views_and_masks_work(adata):
+    adata.var["keep"] = np.arange(30) < 25
+    view = adata[:, :28].copy()
+    sf.tl.sparse_factors(view, 3, mask_var="keep", **QUICK)
+    assert np.isnan(view.varm["sfa_loadings"][25:]).all()
+    p = sf.fit_vi(adata[:30], sf.Prior(n_factors=2, inclusion=0.5), **QUICK)
+    assert p.transform(adata[30:]).shape == (10, 2)
+
+
+def test_modalities_are_fitted_together(adata):
+    import mudata
+
+    mdata = mudata.MuData({"rna": adata[:, :20].copy(), "protein": adata[5:, 20:].copy()})
+    sf.tl.sparse_factors(mdata, 3, **QUICK)
+    assert mdata.varm["sfa_loadings"].shape[0] == 30
+    assert mdata.obsm["X_sfa"].shape[0] == 40
+
+
+def test_scanpy_goes_on_from_the_factors_of_real_cells():
+    import scanpy as sc
+
+    cells = sc.datasets.pbmc68k_reduced()
+    sf.tl.sparse_factors(cells, 10, n_trials=3, tol=1e-2)
+    sc.pp.neighbors(cells, use_rep="X_sfa")
+    sc.tl.umap(cells)
+    assert cells.obsm["X_umap"].shape == (700, 2)
+    # The factors tell cell types apart: neighbours are mostly of the same type.
+    graph = cells.obsp["connectivities"].tocoo()
+    kinds = cells.obs["bulk_labels"].to_numpy()
+    same = np.average(kinds[graph.row] == kinds[graph.col], weights=graph.data)
+    by_chance = np.sum((np.unique(kinds, return_counts=True)[1] / len(kinds)) ** 2)
+    assert same > 3 * by_chance
+    assert len(sf.pl.loadings(cells, factors=[1, 2]).axes) == 2
