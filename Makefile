@@ -6,11 +6,12 @@ PY     := $(VENV)/bin/python
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow lint bench docs clean
+.PHONY: help demo test test-slow test-scverse lint bench docs clean
 
 help:
 	@echo "make demo       install into $(VENV) and run the main job; results in demo-output/"
 	@echo "make test       install and run the tests (test-slow: the long ones)"
+	@echo "make test-scverse   tests with AnnData, MuData and scanpy, in a .venv of their own"
 	@echo "make lint       ruff, mypy and the direction of imports"
 	@echo "make bench      measure what is fast"
 	@echo "make docs       build the documentation into site/"
@@ -41,6 +42,11 @@ test: $(VENV)/.installed-test
 
 test-slow: $(VENV)/.installed-test
 	$(PY) -m pytest -n auto -m slow
+
+# A recursive call: the same rules, with a virtual environment of its own.
+test-scverse:
+	@$(MAKE) --no-print-directory VENV=.venv-scverse .venv-scverse/.installed-test-scverse
+	.venv-scverse/bin/python -m pytest tests/test_scverse.py tests/test_interop.py
 
 lint: $(VENV)/.installed-dev
 	$(PY) -m ruff check .

@@ -243,5 +243,5 @@ def test_variance_explained_is_drawn(fitted):
 
 @pytest.mark.parametrize("draw", [sf.pl.loadings, sf.pl.variance_explained])
 def test_a_key_that_was_never_written_is_refused(fitted, draw):
-    with pytest.raises(KeyError, match="key must be one that tl.sparse_factors wrote"):
+    with pytest.raises(KeyError, match=r"key must be one that tl\.sparse_factors wrote"):
         draw(fitted, key="other")

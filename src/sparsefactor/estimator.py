@@ -28,7 +28,7 @@ Array = NDArray[np.float64]
 N_COMPONENTS = 10  # where neither the prior nor the caller says how many
 
 
-class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Bayesian sparse factor analysis as a scikit-learn transformer.
 
     Parameters

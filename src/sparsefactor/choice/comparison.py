@@ -43,7 +43,7 @@ class Comparison:
     @property
     def n_factors(self) -> int:
         """How many factors the chosen prior has."""
-        return int(self.table.loc[self.choice, "n_factors"])
+        return int(self.table["n_factors"][self.table["chosen"]].iloc[0])
 
     def __str__(self) -> str:
         text = self.table.to_string(float_format=lambda x: f"{x:.4g}")
