@@ -65,6 +65,7 @@ def test_questions_are_passed_on(fitted):
     kept = np.flatnonzero(~p.empty)
     np.testing.assert_array_equal(fitted.transform(X), p.transform(X)[:, kept])
     np.testing.assert_array_equal(fitted.impute(X), p.impute(X))
+    assert isinstance(fitted.impute(X), np.ndarray)
     np.testing.assert_array_equal(fitted.score_samples(X), p.log_density(X))
     assert fitted.score(X) == pytest.approx(p.log_density(X).mean())
     np.testing.assert_array_equal(fitted.get_covariance(), p.covariance())

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .computed import computed
 from .annotated import READERS
+from .computed import computed
 from .containers import ARRAY, container_of, from_xarray
 
 # Squares of the entries and their sums over a matrix must stay inside float64's range.

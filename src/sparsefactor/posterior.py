@@ -145,7 +145,7 @@ class _Posterior:
 
         Returns
         -------
-        array (n, n_features), or a tuple: values, [sd], [lower, upper]
+        array (n, n_features), a frame where X was one; or a tuple: values, [sd], [lower, upper]
 
         Examples
         --------

@@ -116,7 +116,7 @@ def _entries_under_q(p: VIPosterior, j: NDArray[np.intp], i: NDArray[np.intp], y
     """Student's t: exact where the signal is known, and with the right variance of the signal where it is not."""
     at = noise_place(p, j, i)
     tau, shape = np.atleast_1d(p.noise_precision_mean)[at], np.atleast_1d(noise_shape(p))[at]
-    mean = ((p.reconstruct() - p.labels.offset) / scale_of(p.labels))[j, i]
+    mean = ((p.predicted() - p.labels.offset) / scale_of(p.labels))[j, i]
     scale = np.sqrt(signal_variance(p, j, i) + 1.0 / tau)
     return np.asarray(student.logpdf(y, df=2.0 * shape, loc=mean, scale=scale))
 

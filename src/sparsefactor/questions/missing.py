@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 from scipy.stats import t as student
 
+from ..containers import container_of, like_input
 from ..posterior import MCMCPosterior, VIPosterior
 from ..storage.moments import blocks
 from .predict import noise_place, signal_variance
@@ -38,13 +39,14 @@ def impute(
     law: _Student | _Mixture = _Student(p, samples, j, i) if isinstance(p, VIPosterior) else _Mixture(p, samples, j, i)
     units, offset = scale_of(p.labels)[i], p.labels.offset[i]
 
-    def placed(values: Array, rest: Array) -> Array:
-        """(n, n_features) with these at the missing entries, features in the order of X."""
+    def placed(values: Array, rest: Array) -> Any:
+        """(n, n_features) with these at the missing entries, as X came: features in its order, a frame for a frame."""
         out = rest.copy()
         out[j, i] = values
-        if samples is not None:
-            out[:, samples.order] = out.copy()
-        return out
+        if samples is None:
+            return like_input(out, p.labels.container, p.sample_names, p.feature_names)
+        out[:, samples.order] = out.copy()
+        return like_input(out, container_of(X), samples.names, samples.features)
 
     known, zeros = (np.zeros(shape) if samples is None else samples.values), np.zeros(shape)
     parts = [placed(law.mean * units + offset, known)]
@@ -63,7 +65,7 @@ class _Student:
         activations = None if samples is None else under_q(p, samples)
         tau, shape = np.atleast_1d(p.noise_precision_mean), np.atleast_1d(noise_shape(p))
         if activations is None or samples is None:
-            self.mean: Array = ((p.reconstruct() - p.labels.offset) / scale_of(p.labels))[j, i]
+            self.mean: Array = ((p.predicted() - p.labels.offset) / scale_of(p.labels))[j, i]
         else:
             self.mean = np.einsum("ek,ek->e", activations.mean[j], p.loadings_mean[i])
             if activations.tau is not None:

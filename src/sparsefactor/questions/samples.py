@@ -23,6 +23,8 @@ class Samples:
     observed: NDArray[np.bool_]  # (n, G)
     values: Array  # (n, G) as they came
     order: NDArray[np.intp]  # (G,) where in X each feature was
+    names: NDArray[Any]  # (n,) of the samples
+    features: NDArray[Any]  # (G,) names in the order of X
 
     @property
     def complete(self) -> bool:
@@ -58,7 +60,7 @@ def new_samples(X: Any, labels: Labels) -> Samples:
         )
     Y = (values - labels.offset) / scale_of(labels)
     Y[~observed] = 0.0
-    return Samples(Y, observed, values, order)
+    return Samples(Y, observed, values, order, sample_names, feature_names)
 
 
 def scale_of(labels: Labels) -> Array:
