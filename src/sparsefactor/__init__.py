@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from .diagnostics import Diagnostics as Diagnostics
     from .diagnostics import SamplingWarning as SamplingWarning
     from .estimator import SparseFactorAnalysis as SparseFactorAnalysis
+    from .genesets import Enrichment as Enrichment
+    from .genesets import annotate as annotate
+    from .genesets import confirm as confirm
+    from .genesets import enrich as enrich
+    from .genesets import read_gene_sets as read_gene_sets
     from .interop import pl as pl
     from .interop import tl as tl
     from .mcmc import CheckpointWarning as CheckpointWarning
@@ -48,6 +53,7 @@ _HOME = {
     "Comparison": "choice",
     "ConvergenceWarning": "vi",
     "Diagnostics": "diagnostics",
+    "Enrichment": "genesets",
     "MCMCPosterior": "posterior",
     "Prior": "model",
     "SamplingWarning": "diagnostics",
@@ -55,10 +61,14 @@ _HOME = {
     "Start": "start",
     "Status": "posterior",
     "VIPosterior": "posterior",
+    "annotate": "genesets",
     "baseline": "metrics",
     "choose_n_factors": "choice",
     "compare": "choice",
+    "confirm": "genesets",
     "confusion": "metrics",
+    "enrich": "genesets",
+    "read_gene_sets": "genesets",
     "fill_in_error": "metrics",
     "fit_vi": "vi",
     "load": "storage",
