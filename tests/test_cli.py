@@ -1,92 +1,406 @@
-"""The command line, from simulated data to a report."""
+"""The command line, from a stranger's file to a report."""
 
+import json
+import os
+import shlex
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 import sparsefactor as sf
-from sparsefactor.cli import app
+from sparsefactor.cli import app, console, fitting
+from sparsefactor.cli.app import EXAMPLES
 
 RUNNER = CliRunner()
+QUICK = ("--chains", 2, "--warmup", 2, "--draws", 3)
 
 
-def run(*arguments: object) -> str:
-    done = RUNNER.invoke(app, [str(a) for a in arguments], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
+def invoke(*arguments: object):
+    return RUNNER.invoke(app, [str(a) for a in arguments], catch_exceptions=False)
+
+
+def run(*arguments: object, code: int = 0) -> str:
+    done = invoke(*arguments)
+    assert done.exit_code == code, done.output
     return done.output
 
 
+def refused(*arguments: object) -> str:
+    done = invoke(*arguments)
+    assert done.exit_code == 1, done.output
+    assert done.stderr.startswith("Error: ")
+    assert len(done.stderr.strip().splitlines()) == 1
+    return done.stderr
+
+
 @pytest.fixture(scope="module")
-def result(tmp_path_factory) -> Path:
+def folder(tmp_path_factory) -> Path:
+    """X.csv with names and holes, fit.sf and draws.sf of it."""
     folder = tmp_path_factory.mktemp("cli")
-    table = folder / "X.csv"
-    table.write_text(
-        "name,a,b,c,d\n" + "\n".join(f"s{j},{j},{-j},{(j * 7) % 5},{(j * 3) % 4}" for j in range(1, 9)) + "\n"
+    X = folder / "X.csv"
+    run("simulate", "--features", 12, "--samples", 30, "--factors", 2, "--missing", 0.1, "--out", X)
+    run("fit", X, "--factors", 3, "--trials", 2, "--out", folder / "fit.sf")
+    run("sample", X, "--factors", 2, *QUICK, "--out", folder / "draws.sf", code=console.NOT_TRUSTED)
+    return folder
+
+
+@pytest.fixture
+def table(folder) -> Path:
+    return folder / "X.csv"
+
+
+# ---- reading -------------------------------------------------------------------------------------------------------
+
+
+def test_fit_states_what_it_read(table, tmp_path) -> None:
+    text = run("fit", table, "--factors", 2, "--trials", 1, "--out", tmp_path / "p.sf")
+    for words in (
+        "comma-separated text",
+        "30: sample 1, sample 2, sample 3, ...",
+        "12: feature 1, feature 2, feature 3, ...",
+        "36 of 360 entries (10.0%)",
+        "each feature's mean is subtracted",
+        "--no-index",
+        "--no-header",
+        "--transpose if they are features",
+        "--no-center",
+        "--na WORD",
+    ):
+        assert words in text
+    assert "Read" not in invoke("fit", table, "-k", 2, "--trials", 1, "--out", tmp_path / "p.sf", "--quiet").stderr
+
+
+def test_numbers_without_names_are_fitted_whole(tmp_path) -> None:
+    np.savetxt(tmp_path / "bare.csv", np.random.default_rng(0).normal(size=(60, 40)), delimiter=",")
+    text = run("fit", tmp_path / "bare.csv", "--factors", 2, "--trials", 1, "--out", tmp_path / "p.sf")
+    p = sf.load(tmp_path / "p.sf")
+    assert (len(p.sample_names), len(p.feature_names)) == (60, 40)
+    assert "60, without names" in text
+
+
+def test_reading_options_reach_the_reader(tmp_path) -> None:
+    rows = "\n".join(f"{j};{j * 7 % 5},5;{j * 3 % 4};-9;x{j}" for j in range(1, 9))
+    (tmp_path / "a.txt").write_text("id;a;b;c;kind\n" + rows.replace("-9", "2", 5) + "\n")
+    out = tmp_path / "p.sf"
+    flags = ("--sep", ";", "--header", "--index", "--na", "-9", "--decimal", ",", "--encoding", "ascii")
+    done = invoke("fit", tmp_path / "a.txt", "-k", 1, "-o", out, *flags, "--drop", "kind", "--transpose", "--json")
+    assert done.exit_code == 0, done.output
+    read = json.loads(done.stdout)["read"]
+    assert (read["n_samples"], read["n_features"], read["missing"]) == (3, 8, 3)
+    assert read["samples_are"] == "columns"
+
+
+def test_ambiguous_tables_are_asked_about(tmp_path) -> None:
+    (tmp_path / "a.csv").write_text("".join(f"{j},{j * 7 % 5},{j * 3 % 4}.5\n" for j in range(1, 9)))
+    assert "--index, --no-index" in refused("fit", tmp_path / "a.csv", "-k", 1, "-o", tmp_path / "p.sf")
+    run("fit", tmp_path / "a.csv", "-k", 1, "-o", tmp_path / "p.sf", "--index", "--trials", 1)
+    assert len(sf.load(tmp_path / "p.sf").feature_names) == 2
+
+
+def test_control_characters_of_names_do_not_reach_the_terminal(tmp_path) -> None:
+    rows = "".join(f"s{j}\x1b[2J,{j * 7 % 5},{j * 3 % 4}\n" for j in range(1, 9))
+    (tmp_path / "a.csv").write_text("id,\x1b[31mred\x07,b\n" + rows)
+    text = run("fit", tmp_path / "a.csv", "-k", 1, "-o", tmp_path / "p.sf", "--trials", 1)
+    text += run("summary", tmp_path / "p.sf")
+    (tmp_path / "a.csv").write_text("id,\x1b[31mred,b\nx,inf,1\ny,2,3\n")
+    text += refused("fit", tmp_path / "a.csv", "-k", 1, "-o", tmp_path / "p.sf", "--quiet")
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert text.count("\\x1b[31mred") >= 2
+
+
+# ---- where results go -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_work(monkeypatch) -> None:
+    """Work before the check of --out would be seen."""
+
+    def work(*_: object, **__: object) -> None:
+        raise AssertionError("work was done before --out was checked")
+
+    for name in ("fit_vi", "sample", "load"):
+        monkeypatch.setattr(sf, name, work, raising=False)
+    monkeypatch.setattr("sparsefactor.cli.files.read", work)
+
+
+@pytest.mark.usefixtures("no_work")
+@pytest.mark.parametrize("verb", ["fit", "sample"])
+def test_a_wrong_out_is_refused_before_the_work(verb, table, tmp_path, monkeypatch) -> None:
+    assert "is a folder" in refused(verb, table, "-k", 2, "--out", tmp_path)
+    assert "mkdir -p" in refused(verb, table, "-k", 2, "--out", tmp_path / "no" / "p.sf")
+    assert "must not be the input" in refused(verb, table, "-k", 2, "--out", table)
+    (tmp_path / "thesis.doc").write_text("years of work")
+    assert "holds something else" in refused(verb, table, "-k", 2, "--out", tmp_path / "thesis.doc")
+
+    def full(**_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("sparsefactor.cli.files.tempfile.TemporaryFile", full)
+    assert "No space left" in refused(verb, table, "-k", 2, "--out", tmp_path / "p.sf")
+
+
+@pytest.mark.usefixtures("no_work")
+def test_every_command_checks_where_its_result_goes(folder, table, tmp_path) -> None:
+    fit, lost = folder / "fit.sf", tmp_path / "no" / "x.csv"
+    for arguments in (
+        ("export", fit, "--out", tmp_path / "no" / "tables"),
+        ("impute", fit, table, "--out", lost),
+        ("impute", fit, table, "--out", tmp_path / "x.csv", "--sd", lost),
+        ("transform", fit, table, "--out", lost),
+        ("plot", "inclusion", fit, "--out", tmp_path / "no" / "x.png"),
+        ("report", fit, "--out", tmp_path / "no" / "r.html"),
+        ("simulate", "--out", lost),
+        ("reproduce", "simulated", "--quick", "--out", tmp_path / "no" / "study"),
+    ):
+        assert "must exist" in refused(*arguments)
+    assert "must end in" in refused("impute", fit, table, "--out", tmp_path / "x.txt")
+    assert "must not be the input" in refused("report", fit, "--out", fit)
+
+
+def test_sample_needs_a_place(table) -> None:
+    assert "--path FOLDER" in refused("sample", table, "-k", 2)
+
+
+# ---- sampling ------------------------------------------------------------------------------------------------------
+
+
+def test_bad_draws_cannot_be_mistaken_for_good_ones(table, tmp_path) -> None:
+    done = invoke("sample", table, "-k", 2, *QUICK, "--out", tmp_path / "p.sf")
+    assert done.exit_code == console.NOT_TRUSTED
+    assert "Not to be trusted yet" in done.stdout
+    assert "--draws 6" in done.stdout
+    assert "not to be trusted" in done.stderr
+    assert (tmp_path / "p.sf.run").is_dir()
+    # The remedy can be followed: the run goes on.
+    again = invoke("sample", table, "-k", 2, *QUICK[:-1], 6, "--out", tmp_path / "p.sf", "--json")
+    assert json.loads(again.stdout)["ok"] is False
+    assert sf.load(tmp_path / "p.sf").permutations.shape[1] == 6
+
+
+@pytest.mark.parametrize(
+    "python", ["run longer (the same path with larger n_draws goes on)", "run more chains (n_chains=4) and draws"]
+)
+def test_remedies_are_options(python) -> None:
+    text = fitting.spelt(f"Bad. Remedy: {python}; or look at one mode: keep_chains([0, 2]).", 100)
+    assert "n_draws" not in text
+    assert "n_chains" not in text
+    assert "--draws 200" in text
+    assert "--chains 0,2" in text
+
+
+def test_every_remedy_of_a_verdict_is_an_option(folder) -> None:
+    verdict = sf.load(folder / "draws.sf").diagnostics().verdict
+    assert "n_draws" in verdict or "n_chains" in verdict  # the words that must be replaced
+    assert not {"n_draws", "n_chains", "keep_chains"} & set(fitting.spelt(verdict, 3).replace("(", " ").split())
+
+
+def test_good_draws_leave_no_run_behind(table, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("sparsefactor.diagnostics.verdict.R_HAT_LIMIT", np.inf)
+    monkeypatch.setattr("sparsefactor.diagnostics.verdict.ESS_PER_CHAIN", 0)
+    options = ("--chains", 2, "--warmup", 20, "--draws", 20)
+    text = run("sample", table, "-k", 2, *options, "--out", tmp_path / "p.sf")
+    assert "The draws can be used" in text
+    assert not (tmp_path / "p.sf.run").exists()
+    run("sample", table, "-k", 2, *options, "--path", tmp_path / "run")
+    assert (tmp_path / "run").is_dir()
+    assert "The draws can be used" in run("summary", tmp_path / "run")
+
+
+def test_resume_needs_a_run(table, tmp_path) -> None:
+    assert "--path to begin one" in refused("sample", table, "-k", 2, "--resume", tmp_path / "none")
+    assert "must agree" in refused("sample", table, "-k", 2, "--resume", tmp_path, "--path", tmp_path / "a")
+
+
+def test_an_interrupt_keeps_the_draws_and_says_how_to_go_on(table, tmp_path) -> None:
+    arguments = ["sample", str(table), "-k", "2", "--draws", "1000000", "--chains", "2", "--out", "p.sf"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sparsefactor", *arguments], cwd=tmp_path, stderr=subprocess.PIPE, text=True
     )
-    assert "ELBO" in run("fit", table, "--factors", 2, "--out", folder / "p.sf", "--trials", 2)
-    return folder / "p.sf"
+    for _ in range(1200):
+        if (tmp_path / "p.sf.run" / "run.json").exists() or process.poll() is not None:
+            break
+        time.sleep(0.1)
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == console.INTERRUPTED, said
+    assert "kept in p.sf.run" in said
+    assert f"sparsefactor {shlex.join(arguments)}" in said
+    assert "Traceback" not in said
+    assert (tmp_path / "p.sf.run" / "checkpoints").is_dir()
 
 
-def test_fit_keeps_names(result) -> None:
-    p = sf.load(result)
-    assert list(p.feature_names) == ["a", "b", "c", "d"]
-    assert p.sample_names[0] == "s1"
+# ---- fits ----------------------------------------------------------------------------------------------------------
+
+
+def test_fit_keeps_names_and_has_the_prior_of_python(folder) -> None:
+    p = sf.load(folder / "fit.sf")
+    assert list(p.feature_names[:2]) == ["feature 1", "feature 2"]
+    assert p.sample_names[0] == "sample 1"
     assert p.prior.learns_inclusion
+    assert np.any(p.labels.offset != 0)
 
 
-def test_summary_lists_factors(result) -> None:
-    text = run("summary", result)
-    assert "ELBO" in text
-    assert len(text.split("strongest")[1].strip().splitlines()) == 2
+def test_a_fit_that_has_not_converged_says_so(table, tmp_path) -> None:
+    done = invoke("fit", table, "-k", 2, "--max-iter", 1, "--trials", 1, "--out", tmp_path / "p.sf")
+    assert done.exit_code == console.NOT_TRUSTED
+    assert "--max-iter" in done.stderr
 
 
-def test_plot_and_report(result, tmp_path) -> None:
-    run("plot", result, "--out", tmp_path / "p.png")
+def test_modules(table, tmp_path) -> None:
+    run("fit", table, "--factors", 2, "--modules", 3, "--trials", 2, "--out", tmp_path / "p.sf")
+    p = sf.load(tmp_path / "p.sf")
+    assert p.module_prob.shape == (12, 3)
+    assert "learnt, up to 3 modules" in run("summary", tmp_path / "p.sf")
+
+
+def test_compiling_is_announced(monkeypatch) -> None:
+    monkeypatch.setattr(fitting, "_on_disk", lambda kernel: False)
+    assert "compiled" in fitting.announced("Fitting")
+    monkeypatch.setattr(fitting, "_on_disk", lambda kernel: True)
+    assert fitting.announced("Fitting") == "Fitting"
+
+
+# ---- looking --------------------------------------------------------------------------------------------------------
+
+
+def test_summary_lists_factors(folder) -> None:
+    assert run("summary", folder / "fit.sf").startswith("Converged")
+    facts = json.loads(invoke("summary", folder / "fit.sf", "--json").stdout)
+    assert facts["ok"] is True
+    assert len(facts["factors"]) == 3
+    facts = json.loads(invoke("summary", folder / "draws.sf", "--json").stdout)
+    assert facts["ok"] is False
+    assert "Not to be trusted" in facts["verdict"]
+
+
+def test_chains_can_be_chosen(folder) -> None:
+    assert "chains           1" in run("summary", folder / "draws.sf", "--chains", 1)
+    assert "pass e.g. 0,2" in refused("summary", folder / "draws.sf", "--chains", "one")
+    assert "leave it out" in refused("summary", folder / "fit.sf", "--chains", 1)
+
+
+@pytest.mark.parametrize("result", ["fit.sf", "draws.sf"])
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_every_table_is_exported(folder, tmp_path, result, suffix) -> None:
+    run("export", folder / result, "--out", tmp_path / "t", "--format", suffix)
+    p = sf.load(folder / result)
+    names = {file.stem for file in (tmp_path / "t").iterdir()}
+    assert names >= {"summary", "loadings", "loadings_sd", "inclusion", "activations", "activations_sd", "noise"}
+    assert ("trials" in names) == (result == "fit.sf")
+    assert ("diagnostics" in names) == (result == "draws.sf")
+    file = tmp_path / "t" / f"loadings.{suffix}"
+    frame = pd.read_csv(file, index_col=0) if suffix == "csv" else pd.read_parquet(file)
+    np.testing.assert_allclose(frame.to_numpy(), p.loadings_mean, rtol=1e-12)
+    assert list(frame.index) == list(p.feature_names)
+    assert frame.columns[0] == "factor 1"
+
+
+def test_one_table_or_a_workbook(folder, tmp_path) -> None:
+    run("export", folder / "fit.sf", "--table", "reconstruction", "--out", tmp_path / "r.csv")
+    frame = pd.read_csv(tmp_path / "r.csv", index_col=0)
+    np.testing.assert_allclose(frame.to_numpy(), sf.load(folder / "fit.sf").reconstruct(), rtol=1e-12)
+    run("export", folder / "fit.sf", "--out", tmp_path / "all.xlsx")
+    with pd.ExcelFile(tmp_path / "all.xlsx") as book:
+        assert {"loadings", "trials"} <= set(book.sheet_names)
+    assert "choose one" in refused("export", folder / "fit.sf", "--table", "nonsense", "--out", tmp_path / "t")
+    assert "one file holds one table" in refused("export", folder / "fit.sf", "--out", tmp_path / "t.csv")
+
+
+def test_impute_fills_what_was_missing(folder, table, tmp_path) -> None:
+    run("impute", folder / "fit.sf", table, "--out", tmp_path / "f.csv", "--sd", tmp_path / "sd.csv")
+    X, filled, sd = (sf.read_table(f) for f in (table, tmp_path / "f.csv", tmp_path / "sd.csv"))
+    missing = X.isna().to_numpy()
+    assert missing.sum() == 36
+    assert not filled.isna().to_numpy().any()
+    np.testing.assert_allclose(filled.to_numpy()[~missing], X.to_numpy()[~missing])
+    assert (sd.to_numpy()[missing] > 0).all()
+    assert (sd.to_numpy()[~missing] == 0).all()
+    assert list(filled.index) == list(X.index)
+
+
+def test_impute_leaves_the_table_as_it_lay(folder, table, tmp_path) -> None:
+    sf.read_table(table).T.to_csv(tmp_path / "turned.csv")
+    run("impute", folder / "fit.sf", tmp_path / "turned.csv", "--transpose", "--out", tmp_path / "f.csv")
+    run("impute", folder / "fit.sf", table, "--out", tmp_path / "g.csv")
+    np.testing.assert_allclose(sf.read_table(tmp_path / "f.csv").T, sf.read_table(tmp_path / "g.csv"))
+
+
+def test_transform_writes_activations(folder, table, tmp_path) -> None:
+    run("transform", folder / "fit.sf", table, "--out", tmp_path / "a.csv", "--sd", tmp_path / "sd.csv")
+    frame = pd.read_csv(tmp_path / "a.csv", index_col=0)
+    np.testing.assert_allclose(frame, sf.load(folder / "fit.sf").activations_mean, atol=1e-3)
+    assert list(frame.columns) == ["factor 1", "factor 2", "factor 3"]
+
+
+def test_plots_and_report(folder, tmp_path) -> None:
+    run("plot", "inclusion", folder / "fit.sf", "--out", tmp_path / "p.png")
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
-    assert str(tmp_path / "r.html") in run("report", result, "--out", tmp_path / "r.html")
+    run("plot", "elbo", folder / "fit.sf", "--out", tmp_path / "p.svg")
+    assert "choose one of them" in refused("plot", "pie", folder / "fit.sf", "--out", tmp_path / "p.png")
+    assert str(tmp_path / "r.html") in run("report", folder / "fit.sf", "--out", tmp_path / "r.html")
     assert "<!doctype html>" in (tmp_path / "r.html").read_text()
 
 
-def test_simulate_then_sample(tmp_path) -> None:
-    run("simulate", "--out", tmp_path / "X.csv", "--snr", 5)
-    assert (tmp_path / "X.truth.npz").exists()
-    options = ("--factors", 2, "--chains", 2, "--warmup", 2, "--draws", 3, "--inclusion", 0.2)
-    run("sample", tmp_path / "X.csv", *options, "--out", tmp_path / "p.sf")
-    p = sf.load(tmp_path / "p.sf")
-    assert p.loadings_mean.shape == (800, 2)
-    run("sample", tmp_path / "X.csv", *options, "--out", tmp_path / "q.sf", "--transpose")
-    assert sf.load(tmp_path / "q.sf").loadings_mean.shape == (100, 2)
+# ---- the shell ------------------------------------------------------------------------------------------------------
 
 
-def test_modules(tmp_path) -> None:
-    run("simulate", "--out", tmp_path / "X.csv", "--snr", 5)
-    options = ("--factors", 6, "--modules", 4, "--trials", 2)
-    run("fit", tmp_path / "X.csv", *options, "--out", tmp_path / "p.sf")
-    p = sf.load(tmp_path / "p.sf")
-    assert p.prior.n_modules == 4
-    assert p.module_prob.shape == (800, 4)
-    assert "learnt, up to 4 modules" in run("summary", tmp_path / "p.sf")
-    run("report", tmp_path / "p.sf", "--out", tmp_path / "r.html")
-    assert "Modules of features" in (tmp_path / "r.html").read_text()
+def test_version_and_module() -> None:
+    assert run("--version") == f"sparsefactor {sf.__version__}\n"
+    done = subprocess.run([sys.executable, "-m", "sparsefactor", "--version"], capture_output=True, text=True)
+    assert done.stdout == f"sparsefactor {sf.__version__}\n"
 
 
-def test_quick_and_full_exclude_each_other() -> None:
-    done = RUNNER.invoke(app, ["reproduce", "simulated", "--quick", "--full"])
-    assert done.exit_code == 2
-    assert "exclude each other" in done.output
-
-
-def test_errors_end_in_one_line(tmp_path) -> None:
-    arguments = [sys.executable, "-m", "sparsefactor.cli", "reproduce", "gtex", "--data", str(tmp_path / "none.csv")]
+def test_errors_are_one_line_unless_debugged(tmp_path) -> None:
+    arguments = [sys.executable, "-m", "sparsefactor", "fit", "none.csv", "-k", "2", "-o", "p.sf"]
     done = subprocess.run(arguments, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 1
-    assert done.stderr.startswith("Error: data must be a file")
+    assert done.stderr.startswith("Error: data must be a file; 'none.csv' does not exist")
     assert len(done.stderr.strip().splitlines()) == 1
+    done = subprocess.run([*arguments, "--debug"], capture_output=True, text=True, cwd=tmp_path)
+    assert "Traceback" in done.stderr
+
+
+def test_quick_and_full_exclude_each_other(tmp_path) -> None:
+    assert "exclude each other" in refused("reproduce", "simulated", "--quick", "--full", "--out", tmp_path / "s")
 
 
 def test_benchmark_prints_milliseconds() -> None:
-    text = run("benchmark", "--features", 40, "--samples", 12, "--factors", 2, "--sweeps", 3)
+    text = invoke("benchmark", "--features", 40, "--samples", 12, "--factors", 2, "--sweeps", 3).stdout
     assert text.count(" ms") == 2
+
+
+def test_examples_of_the_help_run(tmp_path) -> None:
+    lines = [line for examples in EXAMPLES for line in examples if "reproduce" not in line]
+    for verb in (
+        "simulate",
+        "fit",
+        "sample",
+        "summary",
+        "export",
+        "impute",
+        "transform",
+        "plot",
+        "report",
+        "benchmark",
+    ):
+        own = [line for line in lines if line.split()[1] == verb]
+        assert own[0] in " ".join(invoke(verb, "--help").output.split()).replace(" #", "     #"), verb
+    assert all(EXAMPLES), "a command has no example"
+    first = [line for line in lines if " simulate " in line]
+    here = Path.cwd()
+    os.chdir(tmp_path)
+    try:
+        for line in (*first, *(line for line in lines if line not in first)):
+            done = invoke(*shlex.split(line, comments=True)[1:])
+            assert done.exit_code in (console.DONE, console.NOT_TRUSTED), (line, done.output)
+    finally:
+        os.chdir(here)

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from . import gtex, simulated
-from .matrix import Matrix, made_matrix, read_matrix
+from .matrix import Matrix, made_matrix, matrix_of, read_matrix
 from .pages import write_gtex, write_simulated
 from .units import Cache, Progress, Report
 
-__all__ = ["Matrix", "Progress", "made_matrix", "read_matrix", "reproduce_gtex", "reproduce_simulated"]
+__all__ = ["Matrix", "Progress", "made_matrix", "matrix_of", "read_matrix", "reproduce_gtex", "reproduce_simulated"]
 
 
 def reproduce_simulated(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import sparsefactor as sf
 
+from ..reading import Choices, Table, read
 from .gauges import rrmse
 
 Array = NDArray[np.float64]
@@ -42,17 +43,22 @@ class Matrix:
 
 def read_matrix(path: Path, **choices: Any) -> Matrix:
     """A file as `read_table` reads it: samples as lines, unless `transpose=True` says that features are."""
-    frame = sf.read_table(path, **choices)
+    return matrix_of(read(path, Choices(**choices)))
+
+
+def matrix_of(table: Table) -> Matrix:
+    """A table that was read, for the fill-in test."""
+    frame, name = table.frame, table.path.name
     if not np.isfinite(frame.to_numpy()).all():
         raise ValueError(
-            f"data must be complete for the fill-in test; {path.name} has missing or infinite entries; drop their rows"
+            f"data must be complete for the fill-in test; {name} has missing or infinite entries; drop their rows"
         )
     features, samples = (
         [f"{what} {i + 1}" for i in range(len(index))] if index.dtype.kind in "iu" else [str(name) for name in index]
         for what, index in (("feature", frame.columns), ("sample", frame.index))
     )
-    flag = " --transpose" if choices.get("transpose") else ""
-    return Matrix(frame.to_numpy().T.copy(), features, samples, path.name + flag)
+    flag = " --transpose" if table.transposed else ""
+    return Matrix(frame.to_numpy().T.copy(), features, samples, name + flag)
 
 
 def made_matrix(shape: tuple[int, int] = FULL_SHAPE, n_factors: int = 26, seed: int = 0) -> Matrix:

@@ -1,0 +1,5 @@
+"""`python -m sparsefactor`: the command line."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,70 @@
+"""`impute` and `transform`: what a saved posterior says about a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from ..reading import Choices
+from .app import command
+from .console import answer, working
+from .files import check_table_out, read_and_say, write_table
+from .looking import opened
+from .options import Chains, Data, Out, Result
+
+SdOut = Annotated[Path | None, typer.Option("--sd", help="Where standard deviations go.")]
+
+
+@command(
+    "sparsefactor impute fit.sf X.csv --out filled.csv",
+    "sparsefactor impute fit.sf X.csv --out filled.csv --sd filled_sd.csv",
+    reads=True,
+)
+def impute(result: Result, table: Data, out: Out, choices: Choices, sd: SdOut = None, chains: Chains = None) -> None:
+    """Write a table with its missing entries filled in, and how uncertain each is (0 where it was observed)."""
+    import pandas as pd
+
+    for target, option in ((out, "--out"), (sd, "--sd")):
+        if target is not None:
+            check_table_out(target, result, table, option=option)
+    p = opened(result, chains)
+    data = read_and_say(table, choices)
+    with working("Filling in"):
+        values, spread = p.impute(data.frame, return_sd=True)
+    missing = data.frame.isna().to_numpy()
+    for target, numbers in ((out, values), (sd, spread)):
+        if target is not None:
+            frame = pd.DataFrame(np.asarray(numbers), index=data.frame.index, columns=data.frame.columns)
+            write_table(frame.T if data.transposed else frame, target)
+    typical = float(np.median(np.asarray(spread)[missing])) if missing.any() else None
+    said = "" if typical is None else f"; their median standard deviation is {typical:.3g}"
+    facts = {"out": out, "sd": sd, "filled": int(missing.sum()), "median_sd": typical}
+    answer(f"{out}: {int(missing.sum()):,} missing entries of {missing.size:,} filled in{said}", facts)
+
+
+@command(
+    "sparsefactor transform fit.sf X.csv --out activations.csv",
+    reads=True,
+)
+def transform(result: Result, table: Data, out: Out, choices: Choices, sd: SdOut = None, chains: Chains = None) -> None:
+    """Write the factors' activations for the samples of a table, new ones or those of the fit."""
+    import pandas as pd
+
+    for target, option in ((out, "--out"), (sd, "--sd")):
+        if target is not None:
+            check_table_out(target, result, table, option=option)
+    p = opened(result, chains)
+    data = read_and_say(table, choices)
+    with working("Transforming"):
+        mean, spread = p.transform(data.frame, return_sd=True)
+    names = [f"factor {k + 1}" for k in range(p.n_factors)]
+    for target, numbers in ((out, mean), (sd, spread)):
+        if target is not None:
+            write_table(pd.DataFrame(np.asarray(numbers), index=data.frame.index, columns=names), target)
+    answer(
+        f"{out}: {len(data.frame):,} samples, {p.n_factors} factors",
+        {"out": out, "sd": sd, "n_samples": len(data.frame), "n_factors": p.n_factors},
+    )

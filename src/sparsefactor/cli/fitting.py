@@ -1,0 +1,228 @@
+"""`fit` and `sample`: from a table to a saved posterior."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import sparsefactor as sf
+
+from ..reading import Choices, Table
+from . import console
+from .app import command
+from .console import INTERRUPTED, NOT_TRUSTED, answer, note, seconds_since, warn, working
+from .files import check_folder_out, check_out, read_and_say
+from .options import Center, Data, Factors, Inclusion, Modules, Noise, NoiseOf, Out, Scale, Seed, prior_of
+
+MORE_ITERATIONS = 50_000
+# Python's remedies, as the command line spells them.
+SPELT = (
+    (r"run longer \(the same path with larger n_draws goes on\)", "run longer: the same command with --draws {more}"),
+    (r"run more chains \(n_chains=4\) and draws", "run more chains: --chains 4 --draws {more}"),
+    (r"keep_chains\(\[([^\]]*)\]\)", r"sparsefactor summary, report or export with --chains \1"),
+    (r"sample again", "sample again with another --seed"),
+)
+
+
+def settings_of(center: bool, scale: bool) -> dict[str, Any]:
+    return {"center": center, **({"scale": True} if scale else {})}
+
+
+def announced(method: str) -> str:
+    """What is said before the work: compiling comes first where nothing lies compiled on disk."""
+    from ..kernels.cpu import gibbs_rows, vi_rows
+
+    kernels = [vi_rows.vi_tiles, *([gibbs_rows.gibbs_tiles] if method == "Sampling" else [])]
+    try:
+        ready = all(_on_disk(kernel) for kernel in kernels)
+    except (AttributeError, TypeError, OSError):
+        ready = True
+    return method if ready else f"{method}; the first time, kernels are compiled, which takes half a minute"
+
+
+def _on_disk(kernel: Any) -> bool:
+    name = f"{kernel.__module__.rpartition('.')[2]}.{kernel.__name__}-*.nbi"
+    return any(Path(kernel.stats.cache_path).glob(name))
+
+
+@command(
+    "sparsefactor fit X.csv --factors 4 --out fit.sf",
+    "sparsefactor fit X.csv --factors 4 --trials 20 --seed 1 --out fit.sf",
+    reads=True,
+)
+def fit(
+    table: Data,
+    factors: Factors,
+    out: Out,
+    choices: Choices,
+    inclusion: Inclusion = None,
+    modules: Modules = 1,
+    noise: NoiseOf = Noise.feature,
+    trials: Annotated[int, typer.Option(min=1, help="Starts that are tried.")] = 10,
+    max_iter: Annotated[int, typer.Option(min=1, help="Most iterations of a trial.")] = 5000,
+    average: Annotated[bool, typer.Option("--average", help="Predict by the mean over all trials.")] = False,
+    center: Center = True,
+    scale: Scale = False,
+    seed: Seed = 0,
+) -> None:
+    """Fit by variational inference and save the posterior."""
+    check_out(out, table, is_result=True)
+    prior = prior_of(factors, inclusion, modules, noise)
+    data = read_and_say(table, choices, center, scale)
+    begin = time.monotonic()
+    with working(announced("Fitting"), long=True), warnings.catch_warnings():
+        warnings.simplefilter("ignore", sf.ConvergenceWarning)  # said below, in the words of the command line
+        p = sf.fit_vi(
+            data.frame,
+            prior,
+            n_trials=trials,
+            max_iter=max_iter,
+            average=average,
+            seed=seed,
+            **settings_of(center, scale),
+        )
+    p.save(out)
+    facts = {"out": out, "elbo": p.elbo, "status": p.status.name, "converged": p.converged, "read": data.facts()}
+    answer(f"{out}: ELBO {p.elbo:,.3f}; {p.status.name.lower()} after {seconds_since(begin)}", facts)
+    if p.status is sf.Status.INTERRUPTED:
+        warn(f"Interrupted: the best state so far is in {out}; the same command fits again from the start.")
+        raise typer.Exit(INTERRUPTED)
+    if not p.converged:
+        warn(f"Not to be trusted yet: VI stopped after {max_iter} iterations; pass --max-iter {MORE_ITERATIONS}.")
+        raise typer.Exit(NOT_TRUSTED)
+    _next(out)
+
+
+@command(
+    "sparsefactor sample X.csv --factors 2 --draws 500 --out draws.sf",
+    "sparsefactor sample X.csv --factors 2 --draws 500 --path run     # draws go to a folder, and may be more later",
+    "sparsefactor sample X.csv --factors 2 --draws 1000 --resume run",
+    reads=True,
+)
+def sample(
+    table: Data,
+    factors: Factors,
+    choices: Choices,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Where the result goes.")] = None,
+    path: Annotated[
+        Path | None, typer.Option(help="A folder for the draws as they are made; it can be gone on.")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder, which must exist.")] = None,
+    inclusion: Inclusion = None,
+    modules: Modules = 1,
+    noise: NoiseOf = Noise.feature,
+    chains: Annotated[int, typer.Option(min=1)] = 4,
+    warmup: Annotated[int, typer.Option(min=0, help="Sweeps of each chain that are not kept.")] = 500,
+    draws: Annotated[int, typer.Option(min=1, help="Draws of each chain that are kept.")] = 1000,
+    thin: Annotated[int, typer.Option(min=1, help="Sweeps for each draw.")] = 1,
+    center: Center = True,
+    scale: Scale = False,
+    seed: Seed = 0,
+) -> None:
+    """Sample the posterior by Gibbs sampling, save it, and say whether the draws can be trusted."""
+    folder = _folder(out, path, resume)
+    if out is not None:
+        check_out(out, table, is_result=True)
+    check_folder_out(folder, "--path")
+    prior = prior_of(factors, inclusion, modules, noise)
+    data = read_and_say(table, choices, center, scale)
+    try:
+        p = _sampled(
+            data,
+            prior,
+            n_chains=chains,
+            n_warmup=warmup,
+            n_draws=draws,
+            thin=thin,
+            seed=seed,
+            path=folder,
+            **settings_of(center, scale),
+        )
+    except KeyboardInterrupt:
+        kept = f"What was drawn is kept in {folder}" if folder.exists() else "Nothing was drawn yet"
+        warn(f"Interrupted. {kept}; the same command goes on from there: {_said()}")
+        raise typer.Exit(INTERRUPTED) from None
+    if out is not None:
+        p.save(out)
+    found = p.diagnostics()
+    own = path is None and resume is None
+    verdict = spelt(found.verdict, draws)
+    worst = {"r_hat": found.table["r_hat"].max(), "ess": found.table["ess_bulk"].min()}
+    where = folder if out is None else out
+    facts = {"out": where, "chains": chains, "draws": draws, "ok": found.ok, "verdict": verdict, **worst}
+    answer(f"{where}: {chains} chains of {draws} draws\n{verdict}", {**facts, "read": data.facts()})
+    if found.ok:
+        if own:
+            shutil.rmtree(folder)
+        _next(where)
+        return
+    warn(
+        f"These draws are not to be trusted yet. The run stays in {folder}: with larger --draws it goes on from there."
+    )
+    raise typer.Exit(NOT_TRUSTED)
+
+
+def _folder(out: Path | None, path: Path | None, resume: Path | None) -> Path:
+    """Where the run lies: beside the result, unless told otherwise; it goes once its draws can be trusted."""
+    if out is None and path is None and resume is None:
+        raise ValueError("a result must go somewhere; pass --out FILE, or --path FOLDER for draws that can be gone on")
+    if resume is not None:
+        if path is not None and path.absolute() != resume.absolute():
+            raise ValueError(f"--path and --resume must agree; got {path} and {resume}; pass one of them")
+        if not resume.is_dir():
+            raise FileNotFoundError(
+                f"--resume must hold a run; {str(resume)!r} does not; pass --path to begin one there"
+            )
+        return resume
+    if path is not None:
+        return path
+    assert out is not None
+    return out.with_name(out.name + ".run")
+
+
+def _sampled(data: Table, prior: sf.Prior, **settings: Any) -> sf.MCMCPosterior:
+    """Sample, with a spinner until the chains move, and their bars from then on."""
+    with working(announced("Sampling"), long=True) as spinner, warnings.catch_warnings():
+        warnings.simplefilter("ignore", sf.SamplingWarning)  # the verdict is printed
+        progress: Any = False
+        view: Any = None
+        if spinner.status is not None:
+            from ..mcmc.progress import RichView
+
+            def progress(reports: Any) -> None:
+                nonlocal view
+                if view is None:
+                    spinner.stop()
+                    view = RichView()
+                view.show(reports)
+
+        try:
+            return sf.sample(data.frame, prior, progress=progress, **settings)
+        finally:
+            if view is not None:
+                view.close()
+
+
+def spelt(verdict: str, draws: int) -> str:
+    """A verdict with its remedies as options of the command line."""
+    for python, flags in SPELT:
+        verdict = re.sub(python, flags.replace("{more}", str(2 * draws)), verdict)
+    return re.sub(r"--chains ([\d, ]+)", lambda found: "--chains " + found[1].replace(" ", ""), verdict)
+
+
+def _said() -> str:
+    """The command as it was given."""
+    return shlex.join(["sparsefactor", *sys.argv[1:]])
+
+
+def _next(out: Path) -> None:
+    if not console.settings.json:
+        note(f"Next: sparsefactor summary {shlex.quote(str(out))}, or sparsefactor report {shlex.quote(str(out))}")

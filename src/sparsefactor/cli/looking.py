@@ -1,0 +1,154 @@
+"""`summary`, `export`, `plot` and `report`: what a saved posterior holds."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import sparsefactor as sf
+
+from ..reading.names import shown
+from . import tables
+from .app import command
+from .console import answer, clean, note, table_text, warn, working
+from .files import check_folder_out, check_out, check_table_out, write_table, writer_of
+from .fitting import spelt
+from .options import Chains, Out, Result
+
+Posterior = sf.VIPosterior | sf.MCMCPosterior
+
+
+class Format(StrEnum):
+    csv = "csv"
+    parquet = "parquet"
+    xlsx = "xlsx"
+
+
+def opened(result: Path, chains: str | None = None) -> Posterior:
+    """A saved posterior; of a sampled one, some of its chains."""
+    if not result.exists():
+        raise FileNotFoundError(f"a result must be a file or a run; {str(result)!r} does not exist; check the path")
+    with working(f"Opening {result.name}"):
+        p = sf.load(result)
+        if chains is None:
+            return p
+        if not isinstance(p, sf.MCMCPosterior):
+            raise ValueError(f"--chains is for sampled results; {str(result)!r} was fitted by VI; leave it out")
+        try:
+            numbers = [int(number) for number in chains.split(",")]
+        except ValueError:
+            raise ValueError(f"--chains must be numbers with commas between; got {chains!r}; pass e.g. 0,2") from None
+        return p.keep_chains(numbers)
+
+
+@command("sparsefactor summary fit.sf", "sparsefactor summary draws.sf --json")
+def summary(result: Result, chains: Chains = None) -> None:
+    """Say what a saved posterior holds, factor by factor, and whether it can be trusted."""
+    from ..report.posterior import summary as facts_of
+
+    p = opened(result, chains)
+    facts = {name: value for name, value in facts_of(p).items() if name != "status"}
+    verdict, ok = verdict_of(p)
+    rows = tables.factors(p)
+    text = [
+        verdict,
+        "",
+        *(f"{name:<16} {value}" for name, value in facts.items()),
+        "",
+        table_text(tables.readable(rows)),
+    ]
+    answer("\n".join(text), {"ok": ok, "verdict": verdict, "facts": facts, "factors": rows})
+    if not ok:
+        warn("This result is not to be trusted yet.")
+
+
+def verdict_of(p: Posterior) -> tuple[str, bool]:
+    if isinstance(p, sf.VIPosterior):
+        return f"{p.status.name.capitalize()}: {p.status.value}", p.converged
+    found = p.diagnostics()
+    return spelt(found.verdict, p.permutations.shape[1]), found.ok
+
+
+@command(
+    "sparsefactor export fit.sf --out tables",
+    "sparsefactor export fit.sf --table loadings --out loadings.csv",
+    "sparsefactor export fit.sf --out fit.xlsx",
+)
+def export(
+    result: Result,
+    out: Out,
+    table: Annotated[list[str] | None, typer.Option(help="Only this one; repeatable.")] = None,
+    format: Annotated[Format, typer.Option(help="Of the files in a folder.")] = Format.csv,
+    chains: Chains = None,
+) -> None:
+    """Write a posterior's tables: a file for each into a folder, one table into a file, or sheets of an .xlsx file."""
+    into_file = out.suffix.lower() in (".csv", ".tsv", ".parquet", ".xlsx") and not out.is_dir()
+    if into_file:
+        check_table_out(out, result)
+    else:
+        check_folder_out(out)
+        writer_of(f".{format.value}")
+    p = opened(result, chains)
+    known = tables.names(p)
+    chosen = table or [name for name in known if name != "reconstruction"]
+    for name in chosen:
+        if name not in known:
+            raise ValueError(f"--table must be one of {', '.join(known)}; got {name!r}; choose one of them")
+    written = [str(out)] if into_file else []
+    if into_file and out.suffix.lower() == ".xlsx":
+        tables.write_workbook({name: tables.table(p, name) for name in chosen}, out)
+    elif into_file:
+        if len(chosen) > 1:
+            raise ValueError(
+                f"one file holds one table; {len(chosen)} were asked for; pass --table NAME, or a folder as --out "
+                f"(tables: {', '.join(known)})"
+            )
+        write_table(tables.table(p, chosen[0]), out)
+    else:
+        out.mkdir(exist_ok=True)
+        for name in chosen:
+            file = out / f"{name}.{format.value}"
+            write_table(tables.table(p, name), file)
+            written.append(str(file))
+    answer("\n".join(written), {"tables": chosen, "files": written})
+    if not table:
+        note("Predictions of every entry are written on demand: --table reconstruction")
+
+
+@command(
+    "sparsefactor plot inclusion fit.sf --out inclusion.png",
+    "sparsefactor plot elbo fit.sf --out elbo.svg",
+)
+def plot(
+    kind: Annotated[str, typer.Argument(help="What to draw; a wrong one lists them all.")],
+    result: Result,
+    out: Out,
+    chains: Chains = None,
+    dpi: Annotated[int, typer.Option(min=10, help="Of a .png.")] = 150,
+) -> None:
+    """Draw a saved posterior (.png, .svg or .pdf)."""
+    draw = tables.PLOTS.get(kind)
+    if draw is None:
+        raise ValueError(f"KIND must be one of {', '.join(tables.PLOTS)}; got {kind!r}; choose one of them")
+    check_out(out, result)
+    if out.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise ValueError(f"--out must end in .png, .svg or .pdf; got {out.name!r}; name it so")
+    p = opened(result, chains)
+    with working("Drawing"):
+        draw(p, shown(result.stem)).savefig(out, dpi=dpi)
+    answer(str(out), {"out": out})
+
+
+@command("sparsefactor report fit.sf --out report.html")
+def report(result: Result, out: Out = Path("report.html"), chains: Chains = None) -> None:
+    """Write one self-contained page about a saved posterior."""
+    from ..report import posterior_page, write_page
+
+    check_out(out, result)
+    p = opened(result, chains)
+    with working("Writing the report"):
+        write_page(out, posterior_page(p, title=clean(result.name)))
+    answer(f"Report: {out.resolve()}", {"out": out.resolve()})

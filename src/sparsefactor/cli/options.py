@@ -1,0 +1,44 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import sparsefactor as sf
+
+Data = Annotated[
+    Path, typer.Argument(help="A table: CSV, TSV (also .gz), Parquet, Feather, .npy, .rds, .h5ad or .xlsx.")
+]
+Result = Annotated[Path, typer.Argument(help="What fit or sample saved, or a folder of --path.")]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Where the result goes.")]
+Factors = Annotated[
+    int, typer.Option("--factors", "-k", min=1, help="At most so many; what is not needed stays empty.")
+]
+Inclusion = Annotated[
+    float | None, typer.Option(help="Probability that a loading is not zero; learnt if left out.", min=0, max=1)
+]
+Modules = Annotated[int, typer.Option(min=1, help="Modules that features may fall into; needs learnt inclusion.")]
+Center = Annotated[bool, typer.Option("--center/--no-center", help="Subtract each feature's mean.")]
+Scale = Annotated[bool, typer.Option("--scale/--no-scale", help="Divide each feature by its standard deviation.")]
+Seed = Annotated[int, typer.Option(min=0, help="Same seed, same result.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Processes at a time.")]
+Chains = Annotated[str | None, typer.Option("--chains", help="Of a sampled result only these chains, e.g. 0,2.")]
+
+
+class Noise(StrEnum):
+    feature = "feature"
+    shared = "shared"
+    sample = "sample"
+
+
+NoiseOf = Annotated[Noise, typer.Option(help="What has a noise level of its own.")]
+
+
+def prior_of(factors: int, inclusion: float | None, modules: int, noise: Noise) -> sf.Prior:
+    """As in Python, where only what is given differs from the default."""
+    given: Any = sf.Beta(1, 1) if inclusion is None else inclusion
+    return sf.Prior(n_factors=factors, inclusion=given, n_modules=modules, noise=noise.value)
