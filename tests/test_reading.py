@@ -182,6 +182,7 @@ def test_decimal_commas(file) -> None:
     with pytest.raises(AmbiguousTableError, match="--decimal ,"):
         sf.read_table(file("id;a;b\nx;1,234;2\ny;3,456;4\n"))
     assert sf.read_table(file("id;a;b\nx;1,234;2\ny;3,456;4\n"), decimal=",").iloc[0, 0] == 1.234
+    assert sf.read_table(file("id;a;b\nx;0,234;2\ny;3,456;4\n")).iloc[1, 0] == 3.456
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-8"])

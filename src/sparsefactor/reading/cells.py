@@ -10,7 +10,7 @@ NA = ("", ".", "?", "-", "--", "NA", "na", "N/A", "n/a", "#N/A", "<NA>", "NaN", 
 INFINITE = ("inf", "infinity")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 WITH_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
-THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+")
+THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")  # not 0,123
 WHOLE = re.compile(r"[+-]?\d+")
 
 
