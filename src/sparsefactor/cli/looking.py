@@ -11,6 +11,7 @@ import typer
 import sparsefactor as sf
 
 from ..reading.names import shown
+from ..words import headline
 from . import tables
 from .app import command
 from .console import answer, clean, note, table_text, warn, working
@@ -47,20 +48,18 @@ def opened(result: Path, chains: str | None = None) -> Posterior:
 @command("sparsefactor summary fit.sf", "sparsefactor summary draws.sf --json")
 def summary(result: Result, chains: Chains = None) -> None:
     """Say what a saved posterior holds, factor by factor, and whether it can be trusted."""
-    from ..report.posterior import summary as facts_of
-
     p = opened(result, chains)
-    facts = {name: value for name, value in facts_of(p).items() if name != "status"}
     verdict, ok = verdict_of(p)
     rows = tables.factors(p)
-    text = [
-        verdict,
-        "",
-        *(f"{name:<16} {value}" for name, value in facts.items()),
-        "",
-        table_text(tables.readable(rows)),
-    ]
-    answer("\n".join(text), {"ok": ok, "verdict": verdict, "facts": facts, "factors": rows})
+    what, how = headline(p)
+    text = [verdict, "", what, how.partition(";")[0], "", table_text(tables.readable(rows))]
+    facts = {
+        "n_samples": len(p.sample_names),
+        "n_features": len(p.feature_names),
+        "n_factors": p.n_factors,
+        "variance_explained": p.variance_explained(),
+    }
+    answer("\n".join(text), {"ok": ok, "verdict": verdict, **facts, "factors": rows})
     if not ok:
         warn("This result is not to be trusted yet.")
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 import sparsefactor as sf
+
+from ..frames import TABLES
+from ..words import percent
 
 if TYPE_CHECKING:
     import pandas
@@ -18,73 +19,42 @@ Posterior = sf.VIPosterior | sf.MCMCPosterior
 
 def factors(p: Posterior) -> list[dict[str, Any]]:
     """A line per factor, as values."""
-    from ..report.posterior import factor_rows
-
-    return factor_rows(p)
+    rows: list[dict[str, Any]] = p.summary().reset_index().to_dict("records")  # type: ignore[assignment]
+    return rows
 
 
 def readable(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same for a reader: shares as per cent."""
-    return [
-        {name: f"{value:.1%}" if isinstance(value, float) else value for name, value in row.items()} for row in rows
+    """The same for a reader: shares as per cent, the strongest features last, no column of nothing."""
+    shown = [
+        {
+            "factor": row["factor"],
+            "variance": percent(row["share_of_variance"]),
+            "features": row["features"],
+            "stability": "" if row["stability"] != row["stability"] else percent(row["stability"]),
+            "R-hat": "" if row["r_hat"] != row["r_hat"] else f"{row['r_hat']:.3f}",
+            "strongest": row["strongest"],
+        }
+        for row in rows
     ]
+    nothing = [name for name in shown[0] if all(row[name] == "" for row in shown)]
+    return [{name: value for name, value in row.items() if name not in nothing} for row in shown]
 
 
-def _matrix(values: Any, index: Any, columns: Any, name: str) -> pandas.DataFrame:
-    import pandas as pd
-
-    return pd.DataFrame(values, index=pd.Index(index, name=name), columns=columns)
+def _discoveries(p: Posterior) -> pandas.DataFrame:
+    return p.discoveries().set_index("factor")
 
 
-def _factor_names(p: Posterior) -> list[str]:
-    return [f"factor {k + 1}" for k in range(p.n_factors)]
-
-
-def _by_feature(field: str) -> Callable[[Any], pandas.DataFrame]:
-    return lambda p: _matrix(getattr(p, field), p.feature_names, _factor_names(p), "feature")
-
-
-def _by_sample(field: str) -> Callable[[Any], pandas.DataFrame]:
-    return lambda p: _matrix(getattr(p, field), p.sample_names, _factor_names(p), "sample")
-
-
-def _noise(p: Any) -> pandas.DataFrame:
-    index = {"feature": p.feature_names, "sample": p.sample_names, "shared": ["all"]}[p.prior.noise]
-    return _matrix(np.atleast_1d(p.noise_precision_mean), index, ["noise_precision"], p.prior.noise)
-
-
-def _summary(p: Any) -> pandas.DataFrame:
-    import pandas as pd
-
-    return pd.DataFrame(factors(p)).set_index("factor")
-
-
-BOTH: dict[str, Callable[[Any], Any]] = {
-    "summary": _summary,
-    "loadings": _by_feature("loadings_mean"),
-    "loadings_sd": _by_feature("loadings_sd"),
-    "inclusion": _by_feature("inclusion_prob"),
-    "activations": _by_sample("activations_mean"),
-    "activations_sd": _by_sample("activations_sd"),
-    "noise": _noise,
-    "discoveries": lambda p: p.discoveries().set_index("factor"),
-    "reconstruction": lambda p: _matrix(p.reconstruct(), p.sample_names, p.feature_names, "sample"),
-}
-VI = {"trials": lambda p: p.trials.set_index("trial"), "elbo": lambda p: p.elbo_trace.set_index("iteration")}
-MCMC = {"diagnostics": lambda p: p.diagnostics().table.rename_axis("subject")}
-
-
-def _known(p: Posterior) -> dict[str, Callable[[Any], Any]]:
-    return {**BOTH, **(VI if isinstance(p, sf.VIPosterior) else MCMC)}
+OWN: dict[str, Callable[[Any], Any]] = {"discoveries": _discoveries}
 
 
 def names(p: Posterior) -> list[str]:
-    return list(_known(p))
+    """The tables that this posterior has."""
+    absent = "diagnostics" if isinstance(p, sf.VIPosterior) else "trials"
+    return [name for name in (*TABLES, *OWN) if name != absent]
 
 
 def table(p: Posterior, name: str) -> pandas.DataFrame:
-    frame: pandas.DataFrame = _known(p)[name](p)
-    return frame
+    return p.to_frame(name) if name in TABLES else OWN[name](p)
 
 
 def write_workbook(frames: Mapping[str, pandas.DataFrame], out: Path) -> None:
