@@ -341,6 +341,15 @@ def test_transform_writes_activations(folder, table, tmp_path) -> None:
     assert list(frame.columns) == ["factor 1", "factor 2", "factor 3"]
 
 
+def test_compare_chooses_a_number_of_factors(table, tmp_path) -> None:
+    options = ("--factors", "1,2", "--masks", 2, "--trials", 1, "--out", tmp_path / "c.csv")
+    assert "Chosen: " in run("compare", table, *options)
+    facts = json.loads(invoke("compare", table, *options, "--json").stdout)
+    assert facts["chosen"] in (1, 2)
+    assert list(pd.read_csv(tmp_path / "c.csv")["n_factors"]) == [1, 2]
+    assert "pass e.g. 2,4,6" in refused("compare", table, "--factors", "two")
+
+
 def test_plots_and_report(folder, tmp_path) -> None:
     run("plot", "inclusion", folder / "fit.sf", "--out", tmp_path / "p.png")
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")

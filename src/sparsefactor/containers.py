@@ -6,6 +6,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from .errors import needs
+
 # Names of an xarray's dims that say which way it lies.
 SAMPLE_DIMS = frozenset({"sample", "samples", "obs", "observation", "observations", "cell", "cells", "subject", "time"})
 FEATURE_DIMS = frozenset({"feature", "features", "var", "variable", "variables", "gene", "genes", "item", "items"})
@@ -63,8 +65,10 @@ def like_input(values: NDArray[Any], container: tuple[str, ...], samples: NDArra
 
         return pd.DataFrame(values, index=_index(samples, more[0]), columns=_index(features, more[1]))
     if kind == "polars":
-        import polars as pl
-
+        try:
+            import polars as pl
+        except ImportError as problem:
+            raise needs("a result for polars frames", "polars", "polars", problem) from problem
         return pl.DataFrame(values, schema=[str(name) for name in features])
     if kind == "xarray":
         import xarray as xr

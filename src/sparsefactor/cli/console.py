@@ -89,6 +89,11 @@ class Spinner:
         self.status.add_task(clean(text), total=None)
         self.status.start()
 
+    def say(self, text: str) -> None:
+        """Change the line; nothing where there is none."""
+        if self.status is not None:
+            self.status.update(self.status.task_ids[0], description=clean(text))
+
     def stop(self) -> None:
         if self.status is not None:
             self.status.stop()
