@@ -30,12 +30,17 @@ TINY = {"n_trials": 2, "max_iter": 20, "n_chains": 2, "n_sweeps": 20, "warmup_pl
 # ---- watched inference ----------------------------------------------------------------------------------------------
 
 
+def columns(values: np.ndarray) -> np.ndarray:
+    """In an order of their own: a result has its strongest factor first, a trial does not."""
+    return values[:, np.lexsort(values)]
+
+
 def test_watched_race_ends_where_fit_vi_ends() -> None:
     traces, seconds = vi_trials(SIM.X, PRIOR, TruthGauge(SIM), recipe="default", number=0, n_trials=4, seed=1)
     public = sf.fit_vi(SIM.X, PRIOR, n_trials=4, seed=1)
     best = max(traces, key=lambda trace: trace.facts["elbo"])
     assert best.facts["elbo"] == public.elbo
-    np.testing.assert_array_equal(best.final.inclusion_prob, public.inclusion_prob)
+    np.testing.assert_array_equal(columns(best.final.inclusion_prob), columns(public.inclusion_prob))
     assert sum(trace.seconds for trace in traces) <= seconds
     last = best.points[-1]
     assert {name: last[name] for name in sf.score(public, SIM)} == pytest.approx(sf.score(public, SIM))
@@ -58,7 +63,7 @@ def test_watched_mean_of_trials_is_that_of_fit_vi() -> None:
     (trace,), seconds = vi_mean(X, prior, gauge, n_trials=3, seed=1)
     public = sf.fit_vi(X, prior, n_trials=3, seed=1, average=True)
     np.testing.assert_allclose(trace.final.signal, public.reconstruct()[samples, features], rtol=1e-9)
-    np.testing.assert_array_equal(trace.final.inclusion_prob, public.inclusion_prob)
+    np.testing.assert_array_equal(columns(trace.final.inclusion_prob), columns(public.inclusion_prob))
     assert trace.facts["elbo"] == public.elbo
     assert len(trace.points) == 3
     assert trace.points[-1]["seconds"] <= seconds

@@ -382,6 +382,8 @@ class VIPosterior(_Posterior):
     status: Status
     parameters: dict[str, Array] = field(repr=False)  # q's own parameters, by the names of kernels.contract
     signal_mean: Array | None = field(default=None, repr=False)  # the mean over trials of F'L', where it was asked for
+    trial_history: dict[str, NDArray[Any]] = field(default_factory=dict)  # of all: trial, iteration, elbo, seconds
+    trial_agreement: Array | None = None  # (other converged trials, n_factors) cosines with the winner's factors
     # Where the prior has modules, the largest first:
     module_prob: Array | None = field(default=None, repr=False)  # (n_features, n_modules)
     module_rate_mean: Array | None = field(default=None, repr=False)  # (n_modules, n_factors) inclusion in each

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import fields
 from datetime import datetime
 from typing import Any
+
+from .version import __version__
 
 # Where draws go and what is shown meanwhile does not change the result.
 LEFT_OUT = {"progress", "path", "checkpoint_seconds", "n_jobs", "n_threads"}
@@ -16,7 +17,7 @@ def record_of(method: str, options: Any) -> dict[str, Any]:
     settings = {f.name: _plain(getattr(options, f.name)) for f in fields(options) if f.name not in LEFT_OUT}
     return {
         "method": method,
-        "version": sys.modules["sparsefactor"].__version__,
+        "version": __version__,
         "date": datetime.now().astimezone().isoformat(timespec="seconds"),
         "settings": settings,
     }

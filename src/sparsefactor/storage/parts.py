@@ -30,6 +30,7 @@ SPECIAL = {
     "draws",
     "fit_sums",
     "record",
+    "trial_history",
 }
 PRIOR_SCALARS = ("n_factors", "noise", "noise_shape", "noise_rate", "loading_shape", "loading_rate", "n_modules")
 
@@ -60,6 +61,7 @@ def encode(posterior: VIPosterior | MCMCPosterior, precision: str) -> tuple[dict
             "status": posterior.status.name,
         }
         arrays |= {f"elbo_history/{name}": np.asarray(v) for name, v in posterior.elbo_history.items()}
+        arrays |= {f"trial_history/{name}": np.asarray(v) for name, v in posterior.trial_history.items()}
         arrays |= {f"parameters/{name}": np.asarray(v) for name, v in posterior.parameters.items()}
     members: Members = dict(arrays)
     if isinstance(posterior, MCMCPosterior):
@@ -95,6 +97,7 @@ def decode(meta: dict[str, Any], arrays: dict[str, Any]) -> VIPosterior | MCMCPo
         trial_records=meta["trial_records"],
         status=Status[meta["status"]],
         parameters=_folder(arrays, "parameters"),
+        trial_history=_folder(arrays, "trial_history"),
     )
 
 

@@ -12,7 +12,7 @@ from ..kernels.contract import NONE, Array
 from ..posterior import Labels, Status, VIPosterior
 from .factors import taken
 from .modules import ModuleCAVI
-from .stability import recurrence
+from .stability import agreement, recurrence
 from .state import TERMS
 from .trial import Trial
 
@@ -23,6 +23,13 @@ def mean_signal(trials: list[Trial]) -> Array:
     # One trial at a time: all their signals together could be many times the data.
     total = sum(state.columns.f_mean.T @ (state.rows.eta * state.rows.mu).T for state in states)
     return np.asarray(total / len(states))
+
+
+def histories(trials: list[Trial]) -> dict[str, Any]:
+    """The traces of all trials, one below the other."""
+    points = [(trial.number, *point) for trial in trials for point in trial.trace]
+    number, iteration, elbo, seconds = np.array(points).reshape(-1, 4).T
+    return {"trial": number.astype(int), "iteration": iteration.astype(int), "elbo": elbo, "seconds": seconds}
 
 
 def posterior(
@@ -60,6 +67,7 @@ def posterior(
     parameters = {name: a for name, a in (rows._asdict() | columns._asdict()).items() if a is not NONE}
     if cavi.prior.noise == "feature":
         parameters["tau_shape"] = cavi.prior.noise_shape + 0.5 * data.row_count  # its mean is `tau`
+    cosines = agreement(columns.f_mean, others)
     return VIPosterior(
         prior=arranged_prior(cavi.prior, order),
         labels=Labels.of(data),
@@ -75,7 +83,9 @@ def posterior(
         elbo_terms=dict(zip(TERMS, terms.tolist(), strict=True)),
         elbo_history={"iteration": trace[:, 0].astype(int), "elbo": trace[:, 1], "seconds": trace[:, 2]},
         trial_records=[trial.record(won=trial.number == winner.number) for trial in trials],
-        stability=recurrence(columns.f_mean, others, sums.empty()),
+        stability=recurrence(cosines, sums.empty()),
+        trial_history=histories(trials),
+        trial_agreement=cosines,
         status=status,
         parameters=parameters,
         signal_mean=signal,

@@ -13,19 +13,23 @@ from ..kernels.contract import Array
 SAME = 0.95  # two factors are the same when their activations' cosine is at least this, up to sign
 
 
-def recurrence(winner: Array, others: Sequence[Array], empty: NDArray[np.bool_]) -> Array:
-    """(K,) share of `others` that have each of the winner's factors. F's: (K, N); empty: (K,) of the winner's.
+def agreement(winner: Array, others: Sequence[Array]) -> Array:
+    """(len(others), K) the cosine of each of the winner's factors with its match in each of the others. F's: (K, N)."""
+    found = np.zeros((len(others), len(winner)))
+    for row, other in zip(found, others, strict=True):
+        similarity = np.abs(_unit(winner) @ _unit(other).T)
+        own, theirs = linear_sum_assignment(similarity, maximize=True)
+        row[own] = similarity[own, theirs]
+    return found
+
+
+def recurrence(cosines: Array, empty: NDArray[np.bool_]) -> Array:
+    """(K,) share of the other trials that have each of the winner's factors.
 
     NaN where there are no others, and for a factor that is empty.
     """
-    if not others:
-        return np.full(len(winner), np.nan)
-    hits = np.zeros(len(winner))
-    for other in others:
-        similarity = np.abs(_unit(winner) @ _unit(other).T) * ~empty[:, None]
-        own, theirs = linear_sum_assignment(similarity, maximize=True)
-        hits[own] += similarity[own, theirs] >= SAME
-    return np.where(empty, np.nan, hits / len(others))
+    share = np.mean(cosines >= SAME, axis=0) if len(cosines) else np.full(len(empty), np.nan)
+    return np.where(empty, np.nan, share)
 
 
 def _unit(F: Array) -> Array:

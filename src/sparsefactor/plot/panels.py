@@ -1,7 +1,4 @@
-"""Figures: inclusion as heatmaps, the ELBO's climb, measures over time, factors as bars over samples.
-
-matplotlib is imported when a figure is drawn.
-"""
+"""The study's figures: inclusion side by side, measures over time, factors as bars over samples."""
 
 from __future__ import annotations
 
@@ -12,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .explained import EMPTY
+from ..explained import EMPTY
+from .base import MOST_PIXELS as MOST_PIXELS
+from .base import enlarged
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,11 +20,8 @@ Array = NDArray[np.float64]
 
 # From white to dark by lightness alone, so it reads without colour vision and in print.
 COLOR_MAP = "Blues"
-LINE_COLOR = "#0072B2"  # of the Okabe-Ito palette
 # Beyond this many, names on an axis would overlap.
 MOST_TICKS = 30
-# A panel is drawn with fewer pixels than this either way, at any usual resolution.
-MOST_PIXELS = 1200
 
 # Of the Okabe-Ito palette, which readers of any colour vision tell apart; dashes tell plain from default as well.
 STYLES = (("#E69F00", "--"), ("#D55E00", "-"), ("#56B4E9", "--"), ("#0072B2", "-"), ("#009E73", "-"), ("#CC79A7", "--"))
@@ -70,7 +66,7 @@ def inclusion_heatmap(panels: Mapping[str, ArrayLike], *, height: float = 5.0) -
     for ax, (title, values) in zip(axes, matrices.items(), strict=True):
         n_features, n_factors = values.shape
         image = ax.imshow(
-            _enlarged(values),
+            enlarged(values),
             extent=(0.5, n_factors + 0.5, n_features, 0),
             aspect="auto",
             cmap=COLOR_MAP,
@@ -88,31 +84,6 @@ def inclusion_heatmap(panels: Mapping[str, ArrayLike], *, height: float = 5.0) -
         elif n_features == next(iter(matrices.values())).shape[0]:
             ax.set_yticklabels([])
     figure.colorbar(image, ax=list(axes), label="probability of inclusion", fraction=0.05, pad=0.02)
-    return figure
-
-
-def elbo(p: Any) -> Figure:
-    """The winning trial's ELBO by iteration, and on a log scale how far below its last value it was.
-
-    p: a VIPosterior, or anything with elbo_history: iteration and elbo, (n,) each.
-    """
-    if not hasattr(p, "elbo_history"):
-        raise TypeError(f"p must be a variational posterior; got a {type(p).__name__}; pass what fit_vi returned")
-
-    from matplotlib.figure import Figure
-
-    iteration = np.asarray(p.elbo_history["iteration"])
-    values = np.asarray(p.elbo_history["elbo"], dtype=np.float64)
-    figure = Figure(figsize=(8.0, 3.4), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    left.plot(iteration, values, color=LINE_COLOR)
-    left.set(xlabel="iteration", ylabel="ELBO")
-    gap = values[-1] - values
-    rising = gap > 0
-    right.plot(iteration[rising], gap[rising], color=LINE_COLOR)
-    right.set(xlabel="iteration", ylabel="last ELBO minus ELBO")
-    if rising.any():
-        right.set_yscale("log")
     return figure
 
 
@@ -185,13 +156,6 @@ def factor_bars(activations: ArrayLike, sample_names: Sequence[Any], shares: Arr
     axes[0, 0].invert_yaxis()
     figure.suptitle((note or "Factors over samples, with the share of variance explained") + empty, fontsize="small")
     return figure
-
-
-def _enlarged(values: Array) -> Array:
-    """Every entry repeated, up to more pixels than are drawn: edges stay sharp where entries are larger than a
-    pixel, and are averaged, not dropped, where they are smaller."""
-    rows, columns = (-(-MOST_PIXELS // size) for size in values.shape)
-    return values.repeat(rows, axis=0).repeat(columns, axis=1)
 
 
 def _checked_panel(title: str, values: ArrayLike) -> Array:

@@ -1,0 +1,80 @@
+"""Inclusion or loadings of all features on all factors, features with the same factors together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .base import DIVERGING, MOST_NAMES, SEQUENTIAL, axes_for, checked, enlarged, named_ticks, shown_factors, unit_size
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LABELS = {"inclusion": "probability of inclusion", "loadings": "loading"}
+
+
+def heatmap(
+    p: Any, what: Literal["inclusion", "loadings"] = "inclusion", *, cluster: bool = True, ax: Axes | None = None
+) -> Axes:
+    """Features by factors as a heatmap; empty factors are left out.
+
+    Parameters
+    ----------
+    p : VIPosterior or MCMCPosterior
+    what : "inclusion" or "loadings"
+    cluster : bool
+        Put features with the same factors together, in the order of the factors, strongest first; features that are
+        in no factor last. Otherwise as in the data.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> import sparsefactor as sf
+    >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=4, seed=0)
+    >>> ax = sf.plot.heatmap(sf.fit_vi(sim.X, sf.Prior(n_factors=2), n_trials=2))
+    """
+    checked(p)
+    if what not in LABELS:
+        raise ValueError(f"what must be one of {tuple(LABELS)}; got {what!r}; choose one of them")
+    factors = shown_factors(p)
+    values = (p.inclusion_prob if what == "inclusion" else p.loadings_mean)[:, factors]
+    order = feature_order(p) if cluster else np.arange(len(values))
+    G, K = values.shape
+    ax = axes_for(ax, (unit_size(K, 0.32, 4.2, 13.0), unit_size(min(G, MOST_NAMES), 0.16, 3.6, 11.0)))
+    top = 1.0 if what == "inclusion" else float(np.abs(values).max(initial=0.0)) or 1.0
+    image = ax.imshow(
+        enlarged(values[order]),
+        extent=(0.5, K + 0.5, G + 0.5, 0.5),
+        aspect="auto",
+        cmap=SEQUENTIAL if what == "inclusion" else DIVERGING,
+        vmin=0.0 if what == "inclusion" else -top,
+        vmax=top,
+    )
+    named_ticks(ax, "x", np.arange(1, K + 1), [str(k + 1) for k in factors])
+    for k in range(1, K):
+        ax.axvline(k + 0.5, color="0.8", linewidth=0.5)
+    named_ticks(ax, "y", np.arange(1, G + 1), [str(p.feature_names[i]) for i in order], size=7)
+    if G > MOST_NAMES:
+        ax.set_ylabel(f"{G:,} features, {'those with the same factors together' if cluster else 'as in the data'}")
+    left = p.n_factors - K
+    ax.set_xlabel(f"factor{f' ({left} empty left out)' if left and not p.empty.all() else ''}")
+    ax.set_title("Which features are in which factor" if what == "inclusion" else "Loadings")
+    ax.figure.colorbar(image, ax=ax, label=LABELS[what], shrink=0.8)
+    return ax
+
+
+def feature_order(p: Any) -> NDArray[np.intp]:
+    """(n_features,) by the factor that adds most to the feature, then by the next one, then by size; others last."""
+    scale = np.sqrt(np.mean(p.activations_mean**2, axis=0))
+    weight = np.abs(p.loadings_mean) * scale * (p.inclusion_prob > 0.5) * ~p.empty
+    ranked = np.argsort(-weight, axis=1, kind="stable")
+    first, second = ranked[:, 0], ranked[:, min(1, weight.shape[1] - 1)]
+    rows = np.arange(len(weight))
+    none, alone = weight[rows, first] == 0, weight[rows, second] == 0
+    return np.lexsort((-weight[rows, first], np.where(alone, -1, second), first, none)).astype(np.intp)

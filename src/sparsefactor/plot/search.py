@@ -1,0 +1,137 @@
+"""How a fit was found, and whether others found the same: the ELBO of all trials, agreement of factors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..posterior import MCMCPosterior, VIPosterior
+from ..relabel.labelling import unit
+from ..storage.moments import chain_moments
+from .base import (
+    BLUE,
+    GREY,
+    MOST_NAMES,
+    SEQUENTIAL,
+    axes_for,
+    checked,
+    named_ticks,
+    new_figure,
+    shown_factors,
+    unit_size,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def elbo(p: Any) -> Figure:
+    """The ELBO of every trial by iteration, and on a log scale how far each is below the best; the winner is thick.
+
+    Parameters
+    ----------
+    p : VIPosterior
+
+    Returns
+    -------
+    matplotlib Figure
+
+    Examples
+    --------
+    >>> import sparsefactor as sf
+    >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=4, seed=0)
+    >>> figure = sf.plot.elbo(sf.fit_vi(sim.X, sf.Prior(n_factors=2), n_trials=3))
+    """
+    if not hasattr(p, "elbo_history"):
+        raise TypeError(f"p must be a variational posterior; got a {type(p).__name__}; pass what fit_vi returned")
+    winner = np.asarray(p.elbo_history["iteration"]), np.asarray(p.elbo_history["elbo"], dtype=np.float64)
+    others = _other_trials(p)
+    best = max([winner[1][-1], *(y[-1] for _, y in others)])
+    figure = new_figure((8.4, 3.4))
+    left, right = figure.subplots(1, 2)
+    for x, y, color, width in [*((x, y, GREY, 1.0) for x, y in others), (*winner, BLUE, 2.4)]:
+        # The last digit of a settled climb is rounding: a floor keeps it in sight on the log scale.
+        gap = np.maximum(best - y, 1e-9 * max(1.0, abs(best)))
+        left.plot(x, y, color=color, linewidth=width, alpha=0.9)
+        right.plot(x, gap, color=color, linewidth=width, alpha=0.9)
+    low = np.quantile(np.concatenate([y for _, y in [*others, winner]]), 0.1)
+    left.set(xlabel="iteration", ylabel="ELBO", ylim=(min(low, best - 1e-6 * abs(best)), best + 0.05 * (best - low)))
+    right.set(xlabel="iteration", ylabel="below the best ELBO", yscale="log")
+    figure.suptitle(f"{1 + len(others)} trials; thick: the best, {best:,.2f}" if others else f"ELBO {best:,.2f}")
+    return figure
+
+
+def _other_trials(p: Any) -> list[tuple[Any, Any]]:
+    history = getattr(p, "trial_history", None) or {}
+    if not history:
+        return []
+    won = next((record["trial"] for record in p.trial_records if record.get("won")), None)
+    rows = [history["trial"] == t for t in np.unique(history["trial"]) if t != won]
+    return [(history["iteration"][own], history["elbo"][own]) for own in rows]
+
+
+def agreement(p: Any, other: Any = None, *, ax: Axes | None = None) -> Axes:
+    """Whether factors recur: in other trials, in every chain, or in another result.
+
+    Each cell is a cosine of activations, from 0 (nothing in common) to 1 (the same, up to scale and sign).
+
+    Parameters
+    ----------
+    p : VIPosterior or MCMCPosterior
+    other : VIPosterior or MCMCPosterior, optional
+        Another result for the same samples: all its factors against all of p's. Without it, p's chains against their
+        common mean; or, for variational inference, the factors that other converged trials have for p's.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> import sparsefactor as sf
+    >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=4, seed=0)
+    >>> p = sf.fit_vi(sim.X, sf.Prior(n_factors=2), n_trials=3, race=False)
+    >>> ax = sf.plot.agreement(p)
+    """
+    checked(p)
+    mine = shown_factors(p)
+    if other is not None:
+        theirs = shown_factors(checked(other))
+        if len(p.activations_mean) != len(other.activations_mean):
+            raise ValueError(
+                f"both results must be of the same samples; got {len(p.activations_mean)} and "
+                f"{len(other.activations_mean)}; fit them to the same samples"
+            )
+        cosine = np.abs(unit(other.activations_mean[:, theirs]).T @ unit(p.activations_mean[:, mine]))
+        rows, ylabel = [str(k + 1) for k in theirs], "factor of the other result"
+    elif isinstance(p, MCMCPosterior):
+        means = chain_moments(p.draws, ["activations"])["activations"][0]
+        cosine = np.stack([np.abs(np.sum(unit(one) * unit(p.activations_mean), axis=0)) for one in means])[:, mine]
+        rows, ylabel = [str(number) for number in p.chain_numbers], "chain"
+    else:
+        cosine = _of_trials(p)[:, mine]
+        rows, ylabel = [str(n + 1) for n in range(len(cosine))], "other converged trial"
+    R, K = cosine.shape
+    ax = axes_for(ax, (unit_size(K, 0.34, 4.2, 12.0), unit_size(R, 0.28, 2.2, 8.0)))
+    image = ax.imshow(np.clip(cosine, 0, 1), aspect="auto", cmap=SEQUENTIAL, vmin=0, vmax=1, interpolation="nearest")
+    named_ticks(ax, "x", np.arange(K), [str(k + 1) for k in mine])
+    named_ticks(ax, "y", np.arange(R), rows)
+    if R * K <= 12 * MOST_NAMES // 6:
+        for r, k in np.ndindex(R, K):
+            shade = "white" if cosine[r, k] > 0.6 else "black"
+            ax.text(k, r, f"{cosine[r, k]:.2f}", ha="center", va="center", fontsize=7, color=shade)
+    ax.set(xlabel="factor", ylabel=ylabel, title="Do the factors recur?")
+    ax.figure.colorbar(image, ax=ax, label="cosine of activations", shrink=0.8)
+    return ax
+
+
+def _of_trials(p: VIPosterior) -> Any:
+    if p.trial_agreement is None or not len(p.trial_agreement):
+        raise ValueError(
+            "agreement needs other trials that have converged; this fit has none; fit with race=False, which lets "
+            "every trial converge"
+        )
+    return p.trial_agreement
