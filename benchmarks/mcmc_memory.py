@@ -3,8 +3,10 @@
     python -m benchmarks.mcmc_memory                                  # the paper's run, a hundredth of its draws
     python -m benchmarks.mcmc_memory --draws 20000 --warmup 2000      # the paper's run itself
     python -m benchmarks.mcmc_memory --features 16069 --samples 44 --factors 26 --draws 100
+    python -m benchmarks.mcmc_memory --data zscores.csv.gz --factors 26 --chains 4 --warmup 500 --draws 1000 --thin 1
 
 Prints one JSON object. Disk is proportional to the draws; `disk_gb_at` says what --at draws per chain would take.
+`saved_file_mb` is the size of the same draws in one file (p.save), `dense_mb` that of every draw in double precision.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+
+import pandas as pd
 
 import sparsefactor as sf
 
@@ -42,6 +46,7 @@ def folder_bytes(path: Path) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--features", type=int, help="with --samples and --factors: a simulation of that size")
+    parser.add_argument("--data", help="a table of features by samples, as the GTEx z-scores are; learnt inclusion")
     parser.add_argument("--samples", type=int, default=44)
     parser.add_argument("--factors", type=int, default=26)
     parser.add_argument("--chains", type=int, default=5)
@@ -52,19 +57,22 @@ def main() -> None:
     parser.add_argument("--precision", choices=("single", "double"), default="single")
     parser.add_argument("--path", help="where to put the run; a temporary folder by default")
     args = parser.parse_args()
-    if args.features is None:
-        sim, prior = sf.simulate_paper(snr=5, seed=0), sf.Prior(inclusion=[0.1] * 5 + [0.9])
+    if args.data is not None:
+        X = pd.read_csv(args.data, index_col=0).to_numpy().T
+        prior = sf.Prior(n_factors=args.factors, inclusion=sf.Beta(1, 9))
+    elif args.features is None:
+        X, prior = sf.simulate_paper(snr=5, seed=0).X, sf.Prior(inclusion=[0.1] * 5 + [0.9])
     else:
         inclusion = [0.1] * args.factors
-        sim = sf.simulate(n_features=args.features, n_samples=args.samples, inclusion=inclusion, snr=5, seed=0)
+        X = sf.simulate(n_features=args.features, n_samples=args.samples, inclusion=inclusion, snr=5, seed=0).X
         prior = sf.Prior(n_factors=args.factors, inclusion=0.1)
     watch = MemoryWatch()
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(args.path or f"{folder}/run.zarr")
+        path = Path(args.path or f"{folder}/run")
         watch.start()
         start = time.perf_counter()
         mc = sf.sample(
-            sim.X,
+            X,
             prior,
             n_chains=args.chains,
             n_warmup=args.warmup,
@@ -77,6 +85,9 @@ def main() -> None:
         watch.stopped.set()
         draws = folder_bytes(path / "sampler")
         rest = folder_bytes(path) - draws
+        mc.save(Path(folder) / "saved.sf")
+        saved = (Path(folder) / "saved.sf").stat().st_size
+        dense = sum(variable.size * 8 for variable in mc.draws["posterior"].data_vars.values())
     per_draw = draws / (args.chains * args.draws)
     print(
         json.dumps(
@@ -90,6 +101,9 @@ def main() -> None:
                     max(watch.peak, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024) / 1e9, 3
                 ),
                 "disk_gb": round((draws + rest) / 1e9, 4),
+                "included": round(float(mc.inclusion_prob.mean()), 3),
+                "dense_mb": round(dense / 1e6, 1),
+                "saved_file_mb": round(saved / 1e6, 1),
                 "bytes_per_draw": round(per_draw),
                 "disk_gb_at": {str(args.at): round((per_draw * args.chains * args.at + rest) / 1e9, 3)},
             }
