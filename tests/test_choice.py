@@ -65,7 +65,7 @@ def test_masks_hold_out_what_is_observed_and_leave_two(seed):
 
 def runs_of(**density: list[float]) -> pd.DataFrame:
     lines = [
-        {"prior": name, "mask": m, "error": 1.0, "log_density": value, "found": 1}
+        {"prior": name, "mask": m, "error": 1.0, "log_density": value, "found": 1, "held_out": 1000}
         for name, values in density.items()
         for m, value in enumerate(values)
     ]
@@ -77,6 +77,8 @@ def test_the_choice_is_the_simplest_within_one_standard_error():
     near = tabulated(runs_of(a=[0.0, 0.1, 0.2], b=[0.9, 1.2, 0.9], c=[1.0, 1.0, 1.1]), priors)
     assert list(near["chosen"]) == [False, True, False]
     assert near.loc["b", "behind"] == pytest.approx(0.1 / 3)
+    alike = tabulated(runs_of(a=[0.0, 0.1, 0.2], b=[1.0, 1.0, 1.1], c=[1.0005, 1.0005, 1.1005]), priors)
+    assert list(alike["chosen"]) == [False, True, False]  # half a nat over a thousand entries
     clear = tabulated(runs_of(a=[0.0, 0.1, 0.2], b=[0.9, 0.91, 0.9], c=[1.0, 1.0, 1.1]), priors)
     assert list(clear["chosen"]) == [False, False, True]
 

@@ -14,6 +14,8 @@ from ..model import Prior
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+LEAST_NATS = 1.0  # over all entries that a mask holds out: a gain below this is worth no further factor
+
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
@@ -37,7 +39,10 @@ class Comparison:
 
     @property
     def choice(self) -> str:
-        """The prior with the fewest factors whose log density is within one standard error of the best."""
+        """The prior with the fewest factors whose log density is within one standard error of the best.
+
+        Or within one nat in all over the entries that a mask holds out, should the standard error be smaller still.
+        """
         return str(self.table.index[self.table["chosen"]][0])
 
     @property
@@ -77,7 +82,8 @@ def tabulated(runs: pd.DataFrame, priors: Mapping[str, Prior]) -> pd.DataFrame:
         },
         index=pd.Index(list(priors), name="prior"),
     )
-    near = table["behind"] <= table["behind_se"]
+    # Fits that differ by an empty factor differ by next to nothing, and so does their standard error.
+    near = table["behind"] <= np.maximum(table["behind_se"], LEAST_NATS / runs["held_out"].mean())
     fewest = table["n_factors"].where(near).min()
     chosen = table["log_density"].where(near & (table["n_factors"] == fewest)).idxmax()
     return table.assign(chosen=table.index == chosen)

@@ -65,6 +65,7 @@ def judged(
         "error": fill_in_error(p, values, held),
         "log_density": float(np.nanmean(density)),
         "found": int(np.sum(~p.empty)),
+        "held_out": int(held.sum()),
         "seconds": seconds,
     }
 
