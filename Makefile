@@ -46,7 +46,7 @@ test-slow: $(VENV)/.installed-test
 # A recursive call: the same rules, with a virtual environment of its own.
 test-scverse:
 	@$(MAKE) --no-print-directory VENV=.venv-scverse .venv-scverse/.installed-test-scverse
-	.venv-scverse/bin/python -m pytest tests/test_scverse.py tests/test_interop.py
+	.venv-scverse/bin/python -m pytest -m "slow or not slow" tests/test_scverse.py tests/test_interop.py tests/test_tutorials.py
 
 lint: $(VENV)/.installed-dev
 	$(PY) -m ruff check .
@@ -57,8 +57,10 @@ lint: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-test
 	$(PY) -m benchmarks
 
-docs: $(VENV)/.installed-docs
-	$(PY) -m mkdocs build --strict
+# Its tutorials need scanpy, which holds pandas below 3: apart, as test-scverse.
+docs:
+	@$(MAKE) --no-print-directory VENV=.venv-scverse .venv-scverse/.installed-docs
+	.venv-scverse/bin/python -m mkdocs build --strict
 
 clean:
 	rm -rf demo-output site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

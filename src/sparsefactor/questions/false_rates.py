@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pandas
 
 Array = NDArray[np.float64]
+DIGITS = 12  # probabilities that agree so far are the same for all purposes
 
 
 def local_false_sign_rate(p: VIPosterior | MCMCPosterior) -> Array:
@@ -41,7 +42,7 @@ def discoveries(p: VIPosterior | MCMCPosterior, fdr: float = 0.05, *, by: str = 
     wrong = 1.0 - p.inclusion_prob if by == "inclusion" else signs
     frames = []
     for k in range(p.n_factors):
-        chosen, rate = found(wrong[:, k], fdr)
+        chosen, rate = found(wrong[:, k], np.abs(p.loadings_mean[:, k]), fdr)
         frames.append(
             pd.DataFrame(
                 {
@@ -58,9 +59,12 @@ def discoveries(p: VIPosterior | MCMCPosterior, fdr: float = 0.05, *, by: str = 
     return pd.concat(frames, ignore_index=True)
 
 
-def found(wrong: Any, fdr: float) -> tuple[NDArray[np.intp], Array]:
-    """The longest list, surest first, whose mean probability of being wrong is at most fdr; and that mean along it."""
-    order = np.argsort(wrong, kind="stable")
+def found(wrong: Array, strength: Array, fdr: float) -> tuple[NDArray[np.intp], Array]:
+    """The longest list, surest first, whose mean probability of being wrong is at most fdr; and that mean along it.
+
+    Of features that are as good as equally sure, the strongest comes first.
+    """
+    order = np.lexsort((-strength, np.round(wrong, DIGITS)))
     rate = np.cumsum(wrong[order]) / np.arange(1, len(order) + 1)
     n = int(np.searchsorted(rate, fdr, side="right"))  # the mean of ascending numbers ascends
     return order[:n], rate[:n]
