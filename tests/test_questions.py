@@ -308,7 +308,7 @@ def test_discoveries_are_the_longest_list_at_the_rate(by):
         rates = np.cumsum(ascending) / np.arange(1, 31)
         assert len(own) == np.sum(rates <= 0.1)
         np.testing.assert_allclose(wrong[own.feature, k], ascending[: len(own)], atol=1e-12)
-        np.testing.assert_allclose(own.fdr, rates[: len(own)])
+        np.testing.assert_allclose(own.fdr, rates[: len(own)], atol=1e-12)
         certain = own[wrong[own.feature, k] < 1e-13]
         assert (np.diff(np.abs(certain.loading)) <= 0).all()
 
