@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +18,10 @@ VARIANCE_FLOOR = 1e-6
 # A new permutation must lower a draw's loss by more than rounding can; so ties never cycle.
 IMPROVEMENT = 1e-10
 MAX_ITER = 100  # rounds; a fixed point is usually reached in a few
+# Up to so many draws, the share that a draw has in the means can hold it to labels that are not its best.
+# Then they are relabelled one by one, and from several draws to set out from; the best is kept.
+# With many samples they need it not, so there is a bound on the work, too.
+FEW_DRAWS, REFERENCES, MOST_WORK = 200, 8, 5_000_000
 # Entries of a chunk of draws: some tens of megabytes of working memory.
 CHUNK_ENTRIES = 2_000_000
 
@@ -83,7 +87,7 @@ class Relabelling(Labelling):
 def fixed_point(
     F: Any, lead: tuple[int, ...], groups: NDArray[Any], unit_norm: bool, max_iter: int = MAX_ITER
 ) -> Relabelling:
-    """Alternate steps 1 and 2 from draws that are all matched to the first chain's last one.
+    """The labelling of lowest risk that steps 1 and 2 reach, from the first chain's last draw or one of several.
 
     F: (draw, n_samples, n_factors), an array or what reads one block by block; lead: the draws' own axes, chains first.
     """
@@ -91,17 +95,8 @@ def fixed_point(
     norm = np.concatenate([np.sqrt(np.einsum("tjk,tjk->tk", block, block, dtype=np.float64)) for block in blocks])
     scale = 1.0 / np.where((norm > 0) & unit_norm, norm, 1.0)
     floor = VARIANCE_FLOOR * float(np.sum((norm * scale) ** 2)) / int(np.prod(F.shape)) or 1.0
-    order, signs = _match_to_draw(F, lead[-1] - 1, groups)
-    cost: list[float] = []
-    converged = False
-    while not converged and len(cost) < max_iter:
-        mean, variance = _step_1(F, scale, order, signs, floor)
-        new_order, new_signs, risk = _step_2(F, scale, order, mean, variance, groups)
-        converged = np.array_equal(new_order, order) and np.array_equal(new_signs, signs)
-        order, signs = new_order, new_signs
-        cost.append(risk)
-    if not converged:
-        mean, variance = _step_1(F, scale, order, signs, floor)
+    runs = (_climb(F, groups, scale, floor, draw, max_iter) for draw in _references(F, lead[-1] - 1))
+    order, signs, mean, variance, cost, converged = min(runs, key=lambda run: run.cost[-1])
     return Relabelling(
         permutations=order.reshape(*lead, -1),
         signs=signs.reshape(*lead, -1),
@@ -111,6 +106,80 @@ def fixed_point(
         converged=converged,
         unit_norm=unit_norm,
     )
+
+
+class _Run(NamedTuple):
+    """Where steps 1 and 2 lead to from one draw."""
+
+    order: NDArray[np.intp]
+    signs: Signs
+    mean: Array
+    variance: Array
+    cost: list[float]
+    converged: bool
+
+
+def _are_few(F: Any) -> bool:
+    """Whether the draws have room for several fixed points."""
+    n_draws, N, K = F.shape
+    return n_draws <= FEW_DRAWS and n_draws * N * K * K <= MOST_WORK
+
+
+def _references(F: Any, first: int) -> list[int]:
+    """The draws to set out from, `first` before all others."""
+    if not _are_few(F):
+        return [first]
+    spread = np.linspace(0, len(F) - 1, REFERENCES).round().astype(int).tolist()
+    return list(dict.fromkeys([first, *spread]))
+
+
+def _climb(F: Any, groups: NDArray[Any], scale: Array, floor: float, reference: int, max_iter: int) -> _Run:
+    """Alternate steps 1 and 2 from draws that are all matched to draw `reference`."""
+    order, signs = _match_to_draw(F, reference, groups)
+    cost: list[float] = []
+    converged = False
+    while not converged and len(cost) < max_iter:
+        mean, variance = _step_1(F, scale, order, signs, floor)
+        new_order, new_signs, risk = _step_2(F, scale, order, mean, variance, groups)
+        converged = np.array_equal(new_order, order) and np.array_equal(new_signs, signs)
+        order, signs = new_order, new_signs
+        cost.append(risk)
+        if converged and _are_few(F):
+            converged = not _regroup(F[:] * scale[:, None, :], order, signs, floor, groups)
+    if not converged:
+        mean, variance = _step_1(F, scale, order, signs, floor)
+    return _Run(order, signs, mean, variance, cost, converged)
+
+
+def _regroup(x: Array, order: NDArray[np.intp], signs: Signs, floor: float, groups: NDArray[Any]) -> bool:
+    """Relabel one draw after the other, in place, where that lowers the risk at its own means and variances.
+
+    Steps 1 and 2 hold on to labels by the share that a draw itself has in the means; here a draw is taken out first,
+    and each of its labels is judged by the means and variances it would make. x: (draw, N, K), scaled.
+    """
+    T, factor = len(x), np.arange(x.shape[2])
+    labelled = np.take_along_axis(x, order[:, None, :], axis=2) * signs[:, None, :]
+    first, second = labelled.sum(axis=0), np.sum(labelled**2, axis=0)
+    moved = False
+    for t in range(T):
+        others, squares = first - labelled[t], second - labelled[t] ** 2
+        own = x[t][:, None, :]  # (N, 1, K old) beside (N, K new, 1)
+        mean_square = (squares[:, :, None] + own**2) / T
+        loss = []
+        for sign in (1.0, -1.0):
+            variance = mean_square - ((others[:, :, None] + sign * own) / T) ** 2
+            kept = np.maximum(variance, floor)
+            loss.append(0.5 * T * np.sum(variance / kept + np.log(kept), axis=0))
+        either = np.minimum(*loss)[None]
+        best = _assign(either, groups)
+        kept_loss = float(np.where(signs[t] > 0, loss[0][factor, order[t]], loss[1][factor, order[t]]).sum())
+        if float(_total(either, best)[0]) < kept_loss - IMPROVEMENT * (1.0 + abs(kept_loss)):
+            order[t] = best[0]
+            signs[t] = np.where(loss[0][factor, order[t]] <= loss[1][factor, order[t]], 1, -1)
+            labelled[t] = x[t][:, order[t]] * signs[t]
+            first, second = others + labelled[t], squares + labelled[t] ** 2
+            moved = True
+    return moved
 
 
 def _step_1(
