@@ -176,6 +176,12 @@ def test_refusals(values, error, message) -> None:
         as_data(values)
 
 
+@pytest.mark.parametrize("dtype", ["foo", int, "float16", object, 3, "f4,f8"])
+def test_refuses_other_dtypes(dtype) -> None:
+    with pytest.raises(ValueError, match=r"dtype must be float64 or float32; got .*; leave it out"):
+        as_data(np.eye(3), dtype=dtype)
+
+
 def test_refusal_names_the_users_rows() -> None:
     frame = pd.DataFrame([[1.0, 2.0], [np.nan, np.nan]], index=["first", "second"], columns=["a", "b"])
     with pytest.raises(ValueError, match="sample second has none"):

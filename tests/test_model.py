@@ -18,6 +18,12 @@ from sparsefactor.model import Beta, Prior, gamma_kl, log_gamma_density, log_joi
         ({"n_factors": 2, "noise_rate": -1.0}, r"noise_rate must be a positive number; got -1\.0"),
         ({"n_factors": 2, "loading_shape": np.nan}, "loading_shape must be a positive number; got nan"),
         ({"n_factors": 2, "loading_rate": "1"}, "loading_rate must be a positive number; got '1'"),
+        ({"n_factors": 2, "noise_shape": 1e300}, r"noise_shape must be a positive number; got 1e\+300; .*1e150"),
+        ({"n_factors": 2, "loading_rate": 1e-300}, "loading_rate must be a positive number; got 1e-300; .*1e-150"),
+        (
+            {"inclusion": [[0.1, 0.2], [0.3]]},
+            r"inclusion must be a number.*got \[\[0.1, 0.2\], \[0.3\]\]",
+        ),
         ({"n_factors": 2, "loading_rate": np.inf}, "loading_rate must be a positive number; got inf"),
         ({"n_factors": 2, "noise": "column"}, "noise must be one of .*; got 'column'"),
         ({"n_factors": 2, "inclusion": 0.0}, "inclusion must lie strictly between 0 and 1; got 0; use"),
@@ -169,3 +175,9 @@ def test_annotation_must_name_the_features_in_their_order():
     with pytest.raises(ValueError, match="row 1 is 'c', the feature 'b'; reorder it"):
         Prior(inclusion=annotation.loc[["a", "c", "b"]]).check_fits(as_data(X))
     Prior(inclusion=annotation.reset_index(drop=True)).check_fits(as_data(X))  # a frame without names of its own
+
+
+@pytest.mark.parametrize(("a", "b"), [(1.0, 1e-20), (1e140, 1.0)])
+def test_a_beta_must_leave_both_possible(a, b):
+    with pytest.raises(ValueError, match=r"the mean of a Beta, a / \(a \+ b\), must lie strictly between 0 and 1; got"):
+        Beta(a, b)

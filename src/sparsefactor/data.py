@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from .annotated import READERS
 from .computed import computed
 from .containers import ARRAY, container_of, from_xarray
+from .names import checked_names, shown
 
 # Squares of the entries and their sums over a matrix must stay inside float64's range.
 LARGEST_MAGNITUDE = 1e150
@@ -128,8 +129,7 @@ def as_data(X: Any, *, center: bool = False, dtype: Any = np.float64) -> Data:
     """
     if isinstance(X, Data):
         return X
-    if np.dtype(dtype) not in (np.float64, np.float32):
-        raise ValueError(f"dtype must be float64 or float32; got {np.dtype(dtype)}; leave it out")
+    dtype = _checked_dtype(dtype)
     values, samples, features = read_matrix(X)
     n_samples, n_features = values.shape
 
@@ -170,8 +170,8 @@ def read_matrix(X: Any) -> tuple[NDArray[np.floating], NDArray[Any], NDArray[Any
     """The values of X (n_samples, n_features) as floating-point numbers, and the names of samples and features."""
     values, sample_names, feature_names = _values_and_names(X)
     values = _as_float_matrix(values)
-    samples = _checked_names(sample_names, values.shape[0], "sample")
-    return values, samples, _checked_names(feature_names, values.shape[1], "feature")
+    samples = checked_names(sample_names, values.shape[0], "sample")
+    return values, samples, checked_names(feature_names, values.shape[1], "feature")
 
 
 def _values_and_names(X: Any) -> tuple[Any, Any, Any]:
@@ -184,11 +184,11 @@ def _values_and_names(X: Any) -> tuple[Any, Any, Any]:
             )
         bad = [str(name) for name, kind in zip(X.columns, X.dtypes, strict=True) if kind.kind not in "fiub"]
         if bad:
-            raise TypeError(f"every column of X must be numeric; column {bad[0]!r} is not; drop or encode it")
+            raise TypeError(f"every column of X must be numeric; column {shown(bad[0])!r} is not; drop or encode it")
         named_rows = not _is_default_index(X.index)
         named_columns = not _is_default_index(X.columns)
-        rows = [str(v) for v in X.index] if named_rows else None
-        columns = [str(v) for v in X.columns] if named_columns else None
+        rows = list(X.index) if named_rows else None
+        columns = list(X.columns) if named_columns else None
         return X.to_numpy(dtype=np.float64, na_value=np.nan), rows, columns
     if module == "polars":
         if type(X).__name__ != "DataFrame":
@@ -197,7 +197,7 @@ def _values_and_names(X: Any) -> tuple[Any, Any, Any]:
             )
         bad = [name for name, kind in X.schema.items() if not (kind.is_numeric() or str(kind) in ("Boolean", "Null"))]
         if bad:
-            raise TypeError(f"every column of X must be numeric; column {bad[0]!r} is not; drop or encode it")
+            raise TypeError(f"every column of X must be numeric; column {shown(bad[0])!r} is not; drop or encode it")
         columns_as_float = [X[name].cast(float).to_numpy() for name in X.columns]
         stacked = np.column_stack(columns_as_float) if columns_as_float else np.empty((X.height, 0))
         return stacked, None, list(X.columns)
@@ -238,14 +238,14 @@ def _as_float_matrix(values: Any) -> NDArray[np.floating]:
     return array if array.dtype.kind == "f" else array.astype(np.float64)
 
 
-def _checked_names(names: Any, size: int, what: str) -> NDArray[Any]:
-    if names is None:
-        return np.arange(size)
-    unique, counts = np.unique(np.asarray(names, dtype=str), return_counts=True)
-    if len(unique) < size:
-        repeated = unique[counts > 1][0]
-        raise ValueError(f"{what} names must be unique; {str(repeated)!r} occurs more than once; rename or drop one")
-    return np.asarray(names, dtype=str)
+def _checked_dtype(dtype: Any) -> np.dtype[Any]:
+    try:
+        chosen = np.dtype(dtype)
+    except TypeError:
+        chosen = None
+    if chosen not in (np.float64, np.float32):
+        raise ValueError(f"dtype must be float64 or float32; got {dtype!r}; leave it out") from None
+    return chosen
 
 
 def _check_values(
@@ -256,14 +256,14 @@ def _check_values(
         row, column = np.argwhere(infinite)[0]
         raise ValueError(
             f"X must be finite (NaN marks a missing entry); {int(infinite.sum())} entries are infinite, the first at "
-            f"sample {samples[row]!s}, feature {features[column]!s}; replace them by NaN or by numbers"
+            f"sample {shown(samples[row])}, feature {shown(features[column])}; replace them by NaN or by numbers"
         )
     for axis, names, what in ((0, features, "feature"), (1, samples, "sample")):
         empty = missing.all(axis=axis)
         if empty.any():
             raise ValueError(
-                f"every {what} must have at least one observed entry; {what} {names[int(np.argmax(empty))]!s} has none "
-                f"({int(empty.sum())} such in all); drop them"
+                f"every {what} must have at least one observed entry; {what} {shown(names[int(np.argmax(empty))])} has "
+                f"none ({int(empty.sum())} such in all); drop them"
             )
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     if low == high:

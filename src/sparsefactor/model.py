@@ -15,6 +15,7 @@ from .data import Data
 Noise = Literal["feature", "shared", "sample"]
 MOST_SHOWN = 12  # numbers of an inclusion prior that its repr lists
 LOG_2PI = float(np.log(2 * np.pi))
+SMALLEST = 1e-150  # of hyperparameters, and one over it the largest: squares of them must stay in range
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,12 @@ class Beta:
     def __post_init__(self) -> None:
         for name in ("a", "b"):
             _check_positive(f"Beta's {name}", getattr(self, name))
+        mean = self.a / (self.a + self.b)
+        if not 0.0 < mean < 1.0:
+            raise ValueError(
+                f"the mean of a Beta, a / (a + b), must lie strictly between 0 and 1; got {mean:g} from {self.a:g} and "
+                f"{self.b:g}; bring a and b closer together"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -167,11 +174,13 @@ def check_prior(prior: Any) -> None:
 def _check_positive(name: str, value: Any) -> None:
     number = np.ndim(value) == 0 and not isinstance(value, bool | np.bool_)
     try:
-        good = number and bool(np.isfinite(value) and value > 0)
+        good = number and bool(SMALLEST <= value <= 1 / SMALLEST)
     except TypeError:
         good = False
     if not good:
-        raise ValueError(f"{name} must be a positive number; got {value!r}; leave it out or pass one above zero")
+        raise ValueError(
+            f"{name} must be a positive number; got {value!r}; leave it out, or pass one from 1e-150 to 1e150"
+        )
 
 
 def checked_count(name: str, value: Any) -> int:
@@ -184,7 +193,7 @@ def checked_count(name: str, value: Any) -> int:
 def _row_names(inclusion: Any) -> list[str] | None:
     """The row names of a pandas frame that has any."""
     index = getattr(inclusion, "index", None)
-    if np.ndim(inclusion) != 2 or index is None or callable(index) or list(index) == list(range(len(index))):
+    if index is None or callable(index) or np.ndim(inclusion) != 2 or list(index) == list(range(len(index))):
         return None
     return [str(name) for name in index]
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data import read_matrix
+from ..names import shown
 from ..posterior import Labels
 
 Array = NDArray[np.float64]
@@ -49,14 +50,14 @@ def new_samples(X: Any, labels: Labels) -> Samples:
     if np.isinf(values).any():
         row, column = np.argwhere(np.isinf(values))[0]
         raise ValueError(
-            f"X must be finite (NaN marks a missing entry); sample {sample_names[row]!s} is infinite at feature "
-            f"{labels.feature_names[column]!s}; replace it by NaN or by a number"
+            f"X must be finite (NaN marks a missing entry); sample {shown(sample_names[row])} is infinite at feature "
+            f"{shown(labels.feature_names[column])}; replace it by NaN or by a number"
         )
     empty = ~observed.any(axis=1)
     if empty.any():
         raise ValueError(
-            f"every sample must have at least one observed entry; sample {sample_names[int(np.argmax(empty))]!s} has "
-            f"none ({int(empty.sum())} such in all); drop them"
+            f"every sample must have at least one observed entry; sample {shown(sample_names[int(np.argmax(empty))])} "
+            f"has none ({int(empty.sum())} such in all); drop them"
         )
     Y = (values - labels.offset) / scale_of(labels)
     Y[~observed] = 0.0
@@ -96,6 +97,6 @@ def matched(given: NDArray[Any], size: int, wanted: NDArray[Any]) -> NDArray[np.
 
 def _listed(names: list[str]) -> str:
     """The first few names, and how many more there are."""
-    text = ", ".join(repr(name) for name in names[:NAMED])
+    text = ", ".join(repr(shown(name)) for name in names[:NAMED])
     more = len(names) - NAMED
     return f"{text} and {more} more are" if more > 0 else f"{text} {'is' if len(names) == 1 else 'are'}"

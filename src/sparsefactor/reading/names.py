@@ -1,20 +1,13 @@
-"""Names of samples and features: unique, not empty, of bearable length; and how they are shown to people."""
+"""Names of samples and features in a file: unique, not empty, of bearable length."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 
-LONGEST = 1000  # characters; arrays of names take this much for each
-SHOWN = 60
-UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-
-
-def shown(name: object, longest: int = SHOWN) -> str:
-    """A name for a terminal: control characters spelt out, and cut where it is long."""
-    text = UNPRINTABLE.sub(lambda found: repr(found[0])[1:-1], str(name))
-    return text if len(text) <= longest else text[: longest - 3] + "..."
+from ..names import LONGEST
+from ..names import UNPRINTABLE as UNPRINTABLE
+from ..names import shown as shown
 
 
 def checked(names: Sequence[str], what: str, file: str, first: int = 1) -> list[str]:
