@@ -30,9 +30,9 @@ def mask_for(missing: bool) -> np.ndarray | None:
     return observed
 
 
-def draw_prior(prior: Prior, rng: np.random.Generator) -> GibbsState:
+def draw_prior(prior: Prior, rng: np.random.Generator, G: int = G, N: int = N) -> GibbsState:
     """Parameters from the prior."""
-    pi = np.zeros(0)
+    K, pi = prior.K, np.zeros(0)
     probability = prior.inclusion_matrix()
     if isinstance(prior.inclusion, Beta):
         pi = rng.beta(prior.inclusion.a, prior.inclusion.b, K)
@@ -60,6 +60,7 @@ def draw_prior(prior: Prior, rng: np.random.Generator) -> GibbsState:
 
 def draw_data(state: GibbsState, observed: np.ndarray | None, rng: np.random.Generator) -> Data:
     """Data given the parameters."""
+    G, N = len(state.rows.Z), state.F.shape[1]
     precision = state.rows.tau[:, None] if not len(state.tau) else state.tau[None, :]
     Y = state.loadings @ state.F + rng.standard_normal((G, N)) / np.sqrt(precision)
     if observed is not None:
