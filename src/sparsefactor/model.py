@@ -62,7 +62,7 @@ class Prior:
     def __post_init__(self) -> None:
         for name in ("noise_shape", "noise_rate", "loading_shape", "loading_rate"):
             _check_positive(name, getattr(self, name))
-        if self.noise not in get_args(Noise):
+        if not isinstance(self.noise, str) or self.noise not in get_args(Noise):
             raise ValueError(f"noise must be one of {get_args(Noise)}; got {self.noise!r}; choose one of them")
         object.__setattr__(self, "n_modules", checked_count("n_modules", self.n_modules))
         if self.n_modules > 1 and not isinstance(self.inclusion, Beta):
