@@ -196,7 +196,8 @@ def test_inclusion_rate_is_the_beta_of_the_log_joint():
 
 @pytest.mark.parametrize(("noise", "missing"), CASES)
 @pytest.mark.parametrize("inclusion", [[0.2, 0.5, 0.8], Beta(1.0, 2.0)])
-def test_log_joint_from_sums_is_the_log_joint_of_the_draw(noise, missing, inclusion):
+def test_log_joint_from_sums_has_slab_precisions_and_rates_integrated_out(noise, missing, inclusion):
+    """log p(all) - log p(alpha, pi | all else), which holds at any precisions and rates."""
     data, prior, _, gibbs, state = problem(noise, missing, inclusion)
     state, info = gibbs.sweep(state, (5, 6), 0)
     own = {"feature": state.rows.tau, "shared": state.tau[:1], "sample": state.tau}[noise]
@@ -210,7 +211,12 @@ def test_log_joint_from_sums_is_the_log_joint_of_the_draw(noise, missing, inclus
         alpha=state.alpha,
         pi=state.pi if len(state.pi) else None,
     )
-    assert info.log_joint == pytest.approx(direct, rel=1e-10)
+    active, l2 = state.rows.Z.sum(axis=0), np.sum(state.loadings**2, axis=0)
+    shape, rate = prior.loading_shape + 0.5 * active, prior.loading_rate + 0.5 * l2
+    conditional = np.sum(stats.gamma.logpdf(state.alpha, shape, scale=1 / rate))
+    if len(state.pi):
+        conditional += np.sum(stats.beta.logpdf(state.pi, 1.0 + active, 2.0 + G - active))
+    assert info.log_joint == pytest.approx(direct - conditional, rel=1e-10)
 
 
 def test_annotation_matrix_reaches_every_conditional():
@@ -319,5 +325,8 @@ def test_log_joint_with_modules_has_rates_and_weights_integrated_out(missing):
     conditional = np.sum(own - np.logaddexp(own, common))
     conditional += np.sum(stats.beta.logpdf(pi, 1.3 + active, 2.1 + size - active))
     conditional += stats.dirichlet.logpdf(w, 1 / 3 + size)
+    shape = gibbs.prior.loading_shape + 0.5 * state.rows.Z.sum(axis=0)
+    rate = gibbs.prior.loading_rate + 0.5 * np.sum(state.loadings**2, axis=0)
+    conditional += np.sum(stats.gamma.logpdf(state.alpha, shape, scale=1 / rate))
     density = module_density(gibbs, state._replace(pi=pi, w=w)) - conditional
     assert info.log_joint == pytest.approx(density, rel=1e-10)

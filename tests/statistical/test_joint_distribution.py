@@ -40,7 +40,7 @@ MODULES = Prior(n_factors=K, inclusion=Beta(0.4, 0.6), n_modules=3, **HYPER)
 @pytest.mark.statistical
 @pytest.mark.parametrize("missing", [False, True])
 def test_sampler_with_modules_passes(missing):
-    moves = [MOVES["scale"](), MOVES["rotation"](), BoldShear()]
+    moves = [BoldShear() if name == "shear" else MOVES[name]() for name in MOVES]
     scores = joint_scores(MODULES, compiled, missing=missing, replicates=300, moves=moves)
     assert np.abs(scores).max() < LIMIT
 
@@ -138,6 +138,20 @@ class RotateAlways(MOVES["rotation"]):
         return np.full(P, -np.inf)
 
 
+class ProposalAlways(MOVES["column"]):
+    """Takes every joint proposal of slab precision and rate."""
+
+    def log_uniform(self, D, rng):
+        return np.full(D, -np.inf)
+
+
+class NoiseAlways(MOVES["noise"]):
+    """Takes the first noise precision that is tried."""
+
+    def log_height(self, R, rng):
+        return np.full(R, -np.inf)
+
+
 class BoldShear(MOVES["shear"]):
     """Proposes shears that matter on a tiny problem."""
 
@@ -154,12 +168,11 @@ class ShearAlways(BoldShear):
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     "order",
-    [("scale", "rotation", "shear"), pytest.param(("shear", "scale", "rotation"), marks=pytest.mark.slow)],
+    [tuple(MOVES), pytest.param(tuple(reversed(MOVES)), marks=pytest.mark.slow)],
 )
 def test_moves_pass_together_in_any_order(order):
-    chosen = {"scale": MOVES["scale"], "rotation": MOVES["rotation"], "shear": BoldShear}
-    moves = [chosen[name]() for name in order]
-    scores = joint_scores(prior_of([0.3, 0.7]), compiled, missing=True, replicates=300, moves=moves)
+    moves = [BoldShear() if name == "shear" else MOVES[name]() for name in order]
+    scores = joint_scores(prior_of([0.3, 0.7]), compiled, missing=False, replicates=300, moves=moves)
     assert np.abs(scores).max() < LIMIT
 
 
@@ -172,11 +185,29 @@ def test_moves_pass_together_in_any_order(order):
         (MOVES["rotation"], ExchangeAlways),
         (MOVES["rotation"], RotateAlways),
         (BoldShear, ShearAlways),
+        (MOVES["column"], ProposalAlways),
     ],
 )
 def test_each_move_passes_and_a_wrong_one_fails(right, wrong, missing):
     assert np.abs(move_scores(right(), missing)).max() < LIMIT
     assert np.abs(move_scores(wrong(), missing)).max() > 2 * LIMIT
+
+
+@pytest.mark.statistical
+def test_columns_pass_where_rates_are_learnt_and_wrong_ones_fail():
+    prior = prior_of(Beta(2.0, 3.0))
+    right, wrong = (
+        joint_scores(prior, compiled, missing=True, replicates=300, moves=[move()])
+        for move in (MOVES["column"], ProposalAlways)
+    )
+    assert np.abs(right).max() < LIMIT
+    assert np.abs(wrong).max() > 2 * LIMIT
+
+
+@pytest.mark.statistical
+def test_noise_drawn_without_activations_passes_and_a_wrong_one_fails():
+    assert np.abs(move_scores(MOVES["noise"](), False)).max() < LIMIT
+    assert np.abs(move_scores(NoiseAlways(), False)).max() > 2 * LIMIT
 
 
 @pytest.mark.slow
@@ -185,6 +216,6 @@ def test_each_move_passes_and_a_wrong_one_fails(right, wrong, missing):
 @pytest.mark.parametrize(("inclusion", "missing"), CASES)
 @pytest.mark.parametrize("with_moves", [False, True], ids=["plain", "moves"])
 def test_compiled_sampler_passes_at_length(inclusion, missing, noise, with_moves):
-    moves = [MOVES["scale"](), MOVES["rotation"](), BoldShear()] if with_moves else []
+    moves = [BoldShear() if name == "shear" else MOVES[name]() for name in MOVES] if with_moves else []
     scores = joint_scores(prior_of(inclusion, noise), compiled, missing=missing, replicates=1000, moves=moves)
     assert np.abs(scores).max() < LIMIT

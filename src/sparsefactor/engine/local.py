@@ -7,12 +7,25 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import digamma, gammaln
+from scipy.special import betaln, digamma, gammaln
 
 from ..data import Data
-from ..kernels.contract import Array, GibbsRows, Message, RotationNoise, ShearNoise, Sums, VIColumns, VIRows
+from ..kernels.contract import (
+    Array,
+    ColumnNoise,
+    GibbsRows,
+    Message,
+    PrecisionNoise,
+    RotationNoise,
+    ShearNoise,
+    Sums,
+    VIColumns,
+    VIRows,
+)
 from ..kernels.cpu import columns as column_kernels
+from ..kernels.cpu.column import draw_columns
 from ..kernels.cpu.gibbs_rows import GibbsMessage, RowStream, gibbs_scratch, gibbs_tiles
+from ..kernels.cpu.precision import draw_precisions
 from ..kernels.cpu.rotate import rotate_pairs
 from ..kernels.cpu.shear import shear_directions
 from ..kernels.cpu.tiles import TileSums, build_problem, empty_tile_sums, packed_message, packed_size, total_sums
@@ -206,6 +219,42 @@ class CpuKernels:
         F, alpha = F.copy(), alpha.copy()
         rotate_pairs(residual, observed, after.Z, after.L, F, alpha, rows.tau, weight, logit, *noise)
         return after, F, alpha
+
+    def gibbs_columns(
+        self, rows: GibbsRows, F: Array, alpha: Array, logit: Array, weight: Array, noise: ColumnNoise
+    ) -> tuple[GibbsRows, Array, Array]:
+        prior, G = self.prior, self.data.n_features
+        after, residual, observed = self._residual(rows, F)
+        alpha, logit = alpha.copy(), logit.copy()
+        learnt = isinstance(prior.inclusion, Beta) and len(logit) == 1
+        a, b = (prior.inclusion.a, prior.inclusion.b) if isinstance(prior.inclusion, Beta) else (1.0, 1.0)
+        hyper = np.array([prior.loading_shape, prior.loading_rate, a, b])
+        constant = np.array([gammaln(prior.loading_shape), betaln(a, b), betaln(a, b + G)])
+        own = (after.Z, after.L, F, alpha, logit, rows.tau, weight, learnt, hyper, constant)
+        draw_columns(residual, observed, *own, *noise)
+        return after, alpha, logit
+
+    def gibbs_precisions(self, rows: GibbsRows, noise: PrecisionNoise) -> tuple[GibbsRows, Array]:
+        L, tau, Y = np.ascontiguousarray(rows.L), rows.tau.copy(), self.data.Y
+        weighted = tau[:, None] * L
+        C, M = np.ascontiguousarray(weighted.T @ Y), np.eye(L.shape[1]) + weighted.T @ L
+        draw_precisions(
+            Y,
+            L,
+            tau,
+            C,
+            M,
+            self.prior.noise_shape,
+            self.prior.noise_rate,
+            noise.order,
+            noise.log_height,
+            noise.bracket,
+            noise.tries,
+        )
+        F = np.empty(noise.normal.shape)
+        sums = (C, M - np.eye(len(M)), np.zeros((0, *M.shape)))
+        column_kernels.draw_shared(*sums, np.ones(Y.shape[1]), noise.normal, F)
+        return GibbsRows(rows.Z, L, tau), F
 
     def _residual(self, rows: GibbsRows, F: Array) -> tuple[GibbsRows, Array, NDArray[np.bool_]]:
         """A copy of the rows, Y - L F (0 where missing), and what is observed ((0, 0) where all is)."""

@@ -84,6 +84,10 @@ class GibbsRows(NamedTuple):
     tau: Array  # (G,); ones for column-wise noise
 
 
+# Widths of the brackets in which slices of log alpha, logit pi and log tau are sought.
+ALPHA_WIDTH, RATE_WIDTH, TAU_WIDTH = 3.0, 4.0, 3.0
+
+
 class RowNoise(NamedTuple):
     """The randomness of one Gibbs row pass, indexed by row, so that no split of the rows can change it."""
 
@@ -112,6 +116,29 @@ class RotationNoise(NamedTuple):
     angle: Array  # (P, T) uniform: up to T angles that are tried
     uniform: Array  # (P, G) for z
     normal: Array  # (P, G, 2) for l
+
+
+class ColumnNoise(NamedTuple):
+    """The randomness of drawing D factors' slab precisions, inclusion rates and columns of loadings (2.15)."""
+
+    order: NDArray[np.intp]  # (D,)
+    proposal: Array  # (D, 2) log alpha and logit pi of a joint proposal
+    log_uniform: Array  # (D,) for the proposal
+    log_height: Array  # (D, 2) of the slices of log alpha and of logit pi
+    bracket: Array  # (D, 2) where the present value lies in the first bracket
+    tries: Array  # (D, 2, T)
+    uniform: Array  # (D, G) for z
+    normal: Array  # (D, G) for l
+
+
+class PrecisionNoise(NamedTuple):
+    """The randomness of drawing R rows' noise precisions, and then the activations (2.16)."""
+
+    order: NDArray[np.intp]  # (R,) rows
+    log_height: Array  # (R,)
+    bracket: Array  # (R,)
+    tries: Array  # (R, T)
+    normal: Array  # (K, N)
 
 
 class VIShortcut(Protocol):
@@ -161,6 +188,16 @@ class Kernels(Protocol):
         self, rows: GibbsRows, F: Array, alpha: Array, logit: Array, weight: Array, noise: RotationNoise
     ) -> tuple[GibbsRows, Array, Array]:
         """New rows, F (K, N) and alpha (K,) after rotations; logit: (1 or G, K); weight: (N,)."""
+        ...
+
+    def gibbs_columns(
+        self, rows: GibbsRows, F: Array, alpha: Array, logit: Array, weight: Array, noise: ColumnNoise
+    ) -> tuple[GibbsRows, Array, Array]:
+        """New rows, alpha (K,) and logit (1 or G, K), which changes where rates are learnt."""
+        ...
+
+    def gibbs_precisions(self, rows: GibbsRows, noise: PrecisionNoise) -> tuple[GibbsRows, Array]:
+        """New rows (their tau) and F (K, N), of complete data with noise by feature."""
         ...
 
     def row_noise(self, key: tuple[int, int], sweep: int) -> Any:

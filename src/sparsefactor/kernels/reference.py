@@ -10,11 +10,12 @@ from scipy.special import digamma, expit, gammaln, softmax
 
 from ..data import Data
 from ..model import Prior, gamma_kl
-from .contract import Array, GibbsRows, Message, RotationNoise, RowNoise, ShearNoise, Sums, VIColumns, VIRows
+from .contract import Array, GibbsRows, Message, RowNoise, Sums, VIColumns, VIRows
 from .noise import row_noise
+from .reference_moves import ReferenceMoves, draw_normal
 
 
-class ReferenceKernels:
+class ReferenceKernels(ReferenceMoves):
     """The oracle as an engine for one data set and prior."""
 
     def __init__(self, data: Data, prior: Prior) -> None:
@@ -231,101 +232,6 @@ class ReferenceKernels:
             Q = np.eye(K) + weight[j] * self.sample_gram(j, sums)
             F[:, j] = draw_normal(Q, weight[j] * sums.LY[:, j], normal[:, j])
         return F
-
-    def gibbs_shear(
-        self, rows: GibbsRows, F: Array, alpha: Array, logit: Array, weight: Array, noise: ShearNoise
-    ) -> tuple[GibbsRows, Array]:
-        """f_k -> f_k + e f_q for every k, column q of (Z, L) integrated out and then drawn, for each q (2.11)."""
-        Z, L, F = rows.Z.copy(), rows.L.copy(), F.copy()
-        observed = np.ones(self.data.Y.shape) if self.observed is None else self.observed
-        for d, q in enumerate(noise.order):
-            rest = L.copy()
-            rest[:, q] = 0.0
-            residual = observed * (self.data.Y - rest @ F)
-            r = rows.tau * (residual @ (weight * F[q]))
-            squared = rows.tau * (observed @ (weight * F[q] ** 2))
-            c = squared + alpha[q]
-            offset = logit[:, q] + 0.5 * np.log(alpha[q] / c)
-            for k in range(len(F)):
-                if k == q:
-                    continue
-                for e, log_uniform in zip(noise.step[d, k], noise.log_uniform[d, k], strict=True):
-                    change = e * Z[:, k] * L[:, k] * squared
-                    new = r - change
-                    fit = e * Z[:, k] * L[:, k] * (r - 0.5 * change)
-                    fit += np.logaddexp(0.0, offset + 0.5 * new**2 / c) - np.logaddexp(0.0, offset + 0.5 * r**2 / c)
-                    if log_uniform < fit.sum() - e * F[k] @ F[q] - 0.5 * e**2 * F[q] @ F[q]:
-                        r = new
-                        F[k] += e * F[q]
-            Z[:, q] = noise.uniform[d] < expit(offset + 0.5 * r**2 / c)
-            L[:, q] = np.where(Z[:, q], r / c + noise.normal[d] / np.sqrt(c), 0.0)
-        return GibbsRows(Z, L, rows.tau), F
-
-    def gibbs_rotate(
-        self, rows: GibbsRows, F: Array, alpha: Array, logit: Array, weight: Array, noise: RotationNoise
-    ) -> tuple[GibbsRows, Array, Array]:
-        """Exchange, then turn, each pair (f_k, f_q), their columns of (Z, L) integrated out and then drawn (2.10)."""
-        Z, L, F, alpha = rows.Z.copy(), rows.L.copy(), F.copy(), alpha.copy()
-        observed = np.ones(self.data.Y.shape) if self.observed is None else self.observed
-        for p, pair in enumerate(noise.pairs):
-            rest = L.copy()
-            rest[:, pair] = 0.0
-            residual = observed * (self.data.Y - rest @ F)
-            r = rows.tau[:, None] * (residual @ (weight * F[pair]).T)
-            B = rows.tau[:, None, None] * np.einsum("ij,aj,bj->iab", observed, weight * F[pair], F[pair])
-            odds = np.broadcast_to(logit, L.shape)[:, pair]
-            turn = np.eye(2)
-            if noise.exchange[p] < 1.0:
-                change = pair_density(turn[::-1], r, B, alpha[pair][::-1], odds) - pair_density(
-                    turn, r, B, alpha[pair], odds
-                )
-                if noise.exchange[p] < expit(change):
-                    turn, alpha[pair] = turn[::-1], alpha[pair][::-1]
-            height = pair_density(turn, r, B, alpha[pair], odds) + noise.log_height[p]
-            low = -np.pi * noise.bracket[p]
-            high = low + np.pi
-            for u in noise.angle[p]:
-                angle = low + u * (high - low)
-                if pair_density(rotation(angle) @ turn, r, B, alpha[pair], odds) > height:
-                    turn = rotation(angle) @ turn
-                    break
-                low, high = (angle, high) if angle < 0.0 else (low, angle)
-            F[pair] = turn @ F[pair]
-            r, B = r @ turn.T, turn @ B @ turn.T
-            for i in range(len(L)):
-                log_weight = pair_states(r[i], B[i], alpha[pair], odds[i])
-                code = np.sum(noise.uniform[p, i] > np.cumsum(softmax(log_weight))[:-1])
-                Z[i, pair] = code % 2, code // 2
-                on = pair[Z[i, pair] == 1]
-                active = Z[i, pair] == 1
-                L[i, pair] = 0.0
-                Q = B[i][np.ix_(active, active)] + np.diag(alpha[on])
-                L[i, on] = draw_normal(Q, r[i, active], noise.normal[p, i, active])
-        return GibbsRows(Z, L, rows.tau), F, alpha
-
-
-def rotation(angle: float) -> Array:
-    return np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
-
-
-def pair_density(turn: Array, r: Array, B: Array, alpha: Array, logit: Array) -> float:
-    """log density of an orthogonal change of two factors' activations, up to a constant (2.10)."""
-    rows = zip(r @ turn.T, turn @ B @ turn.T, logit, strict=True)
-    return float(sum(np.logaddexp.reduce(pair_states(linear, gram, alpha, odds)) for linear, gram, odds in rows))
-
-
-def pair_states(r: Array, B: Array, alpha: Array, logit: Array) -> Array:
-    """(4,) log weights of a row's z = 00, 10, 01, 11 with its two loadings integrated out (2.10)."""
-    Q = B + np.diag(alpha)
-    alone = logit + 0.5 * np.log(alpha / np.diag(Q)) + 0.5 * r**2 / np.diag(Q)
-    both = logit.sum() + 0.5 * np.log(alpha).sum() - 0.5 * np.linalg.slogdet(Q)[1] + 0.5 * r @ np.linalg.solve(Q, r)
-    return np.array([0.0, alone[0], alone[1], both])
-
-
-def draw_normal(Q: Array, linear: Array, normal: Array) -> Array:
-    """A draw from N(Q^-1 linear, Q^-1) made of standard normals, through Q = C C'."""
-    C = np.linalg.cholesky(Q)
-    return np.asarray(np.linalg.solve(C.T, np.linalg.solve(C, linear) + normal))
 
 
 def loadings_term(mu: Array, s2: Array, eta: Array, message: Message, logit: Array) -> float:

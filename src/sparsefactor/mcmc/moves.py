@@ -1,4 +1,4 @@
-"""Moves that leave the posterior invariant and go where single-coordinate updates creep (docs/math.md, 2.9 to 2.11).
+"""Moves that leave the posterior invariant and go where single-coordinate updates creep (docs/math.md, 2.9 to 2.16).
 
 A move is made every so many sweeps, before the row pass. It sees the whole state and returns another; what it needs of
 the data it asks of the `Gibbs` it is given.
@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+from scipy.special import expit
 
-from ..kernels.contract import Array, RotationNoise, ShearNoise
-from .modules import positive
+from ..kernels.contract import Array, ColumnNoise, PrecisionNoise, RotationNoise, ShearNoise
+from ..model import Beta
+from .modules import clipped, positive
 from .state import GibbsState
 
 if TYPE_CHECKING:
@@ -113,4 +115,69 @@ class ShearMove:
         return np.log(rng.random(shape))
 
 
-MOVES = {move.name: move for move in (ScaleMove, RotationMove, ShearMove)}
+class ColumnMove:
+    """Draw a factor's slab precision and inclusion rate, its loadings and inclusions integrated out (2.15)."""
+
+    name = "column"
+    every = 1
+    share = 0.5  # of the factors, in one call
+    tries = 60  # at most; a bracket has shrunk to nothing long before
+
+    def __call__(self, gibbs: Gibbs, state: GibbsState, rng: np.random.Generator) -> GibbsState:
+        prior, K, G = gibbs.prior, len(state.alpha), gibbs.data.n_features
+        D = max(1, round(self.share * K))
+        a, b = (prior.inclusion.a, prior.inclusion.b) if isinstance(prior.inclusion, Beta) else (1.0, 1.0)
+        empty = rng.random(D) < 0.5
+        alpha = positive(rng.standard_gamma(np.where(empty, prior.loading_shape, 1.0)) / prior.loading_rate)
+        pi = clipped(rng.beta(a, np.where(empty, b + G, b)))
+        noise = ColumnNoise(
+            order=rng.permutation(K)[:D],
+            proposal=np.stack([np.log(alpha), np.log(pi) - np.log1p(-pi)], axis=1),
+            log_uniform=self.log_uniform(D, rng),
+            log_height=np.log(rng.random((D, 2))),
+            bracket=rng.random((D, 2)),
+            tries=rng.random((D, 2, self.tries)),
+            uniform=rng.random((D, G)),
+            normal=rng.standard_normal((D, G)),
+        )
+        rows = state.rows._replace(L=state.loadings)
+        rows, alpha, logit = gibbs.kernels.gibbs_columns(
+            rows, state.F, state.alpha, gibbs.logit(state), gibbs.weight(state.tau), noise
+        )
+        learnt = prior.learns_inclusion and gibbs.modules is None
+        pi = clipped(expit(logit[0])) if learnt else state.pi
+        return state._replace(rows=rows, alpha=positive(alpha), pi=pi, scale=np.ones(K))
+
+    def log_uniform(self, D: int, rng: np.random.Generator) -> Array:
+        return np.log(rng.random(D))
+
+
+class NoiseMove:
+    """Draw the features' noise precisions with the activations integrated out, and then the activations (2.16)."""
+
+    name = "noise"
+    every = 1
+    work = 2e6  # multiplications in one call; more rows than that allows take turns
+    tries = 60
+
+    def __call__(self, gibbs: Gibbs, state: GibbsState, rng: np.random.Generator) -> GibbsState:
+        if gibbs.column_noise or not gibbs.data.is_complete:
+            return state
+        K, N = state.F.shape
+        loaded = np.flatnonzero(state.rows.Z.any(axis=1))  # the others' precisions do not know of F
+        R = min(len(loaded), max(1, int(self.work / (K * N))))
+        noise = PrecisionNoise(
+            order=rng.permutation(loaded)[:R],
+            log_height=self.log_height(R, rng),
+            bracket=rng.random(R),
+            tries=rng.random((R, self.tries)),
+            normal=rng.standard_normal((K, N)),
+        )
+        rows, F = gibbs.kernels.gibbs_precisions(state.rows._replace(L=state.loadings), noise)
+        return state._replace(rows=rows, F=F, scale=np.ones(K))
+
+    def log_height(self, R: int, rng: np.random.Generator) -> Array:
+        return np.log(rng.random(R))
+
+
+MOVES = {move.name: move for move in (ScaleMove, RotationMove, ShearMove, ColumnMove, NoiseMove)}

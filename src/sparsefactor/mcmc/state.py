@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaln, xlog1py, xlogy
+from scipy.special import betaln, gammaln
 
 from ..data import Data
 from ..kernels.contract import NONE, Array, GibbsRows, Kernels, Message, Sums
@@ -180,12 +180,12 @@ class Gibbs:
         pi = rng.beta(self.prior.inclusion.a + sums.active, self.prior.inclusion.b + self.data.n_features - sums.active)
         return clipped(pi)
 
-    # ---- the log joint density of the draw (1.7), from the sums alone ---------------------------------------------
+    # ---- the log joint density of the draw (2.14), from the sums alone --------------------------------------------
 
     def log_joint(self, state: GibbsState, sums: Sums) -> float:
-        """log p(Y, L, Z, F, tau, alpha[, pi]) of a state at scale one whose rows have these sums (1.7)."""
+        """log p(Y, L, Z, F, tau) of a state at scale one with these sums; alpha and pi are integrated out (2.14)."""
         prior, data = self.prior, self.data
-        F, tau, alpha, pi, l2 = state.F, state.tau, state.alpha, state.pi, sums.l2
+        F, tau = state.F, state.tau
         weighted_ss, row_part, log_odds = sums.terms
         total = float(-0.5 * data.n_observed * LOG_2PI - 0.5 * np.sum(F**2 + LOG_2PI))
         if self.column_noise:
@@ -195,14 +195,14 @@ class Gibbs:
             total += np.sum(log_gamma_density(own, prior.noise_shape, prior.noise_rate))
         else:
             total += row_part - 0.5 * (weighted_ss - np.sum(self.explained(F, sums)))
-        total += np.sum(0.5 * sums.active * (np.log(alpha) - LOG_2PI) - 0.5 * alpha * l2)
-        total += np.sum(log_gamma_density(alpha, prior.loading_shape, prior.loading_rate))
+        shape, rate = prior.loading_shape, prior.loading_rate
+        total += np.sum(gammaln(shape + 0.5 * sums.active) - gammaln(shape) - 0.5 * sums.active * LOG_2PI)
+        total += np.sum(shape * np.log(rate) - (shape + 0.5 * sums.active) * np.log(rate + 0.5 * sums.l2))
         if self.modules is not None:
             total += self.modules.log_density(state.rows.Z, state.member)
         elif isinstance(prior.inclusion, Beta):
             a, b = prior.inclusion.a, prior.inclusion.b
-            total += np.sum(xlogy(sums.active, pi) + xlog1py(data.n_features - sums.active, -pi))
-            total += np.sum(xlogy(a - 1, pi) + xlog1py(b - 1, -pi) - betaln(a, b))
+            total += np.sum(betaln(a + sums.active, b + data.n_features - sums.active) - betaln(a, b))
         else:
             total += log_odds + self.fixed_log_out
         return float(total)

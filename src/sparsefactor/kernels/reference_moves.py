@@ -1,0 +1,228 @@
+"""The oracle's moves: each in plain NumPy, one equation a line (docs/math.md, 2.10, 2.11, 2.15 and 2.16)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaln, expit, softmax
+
+from ..data import Data
+from ..model import Beta, Prior, log_gamma_density
+from .contract import (
+    ALPHA_WIDTH,
+    RATE_WIDTH,
+    TAU_WIDTH,
+    Array,
+    ColumnNoise,
+    GibbsRows,
+    PrecisionNoise,
+    RotationNoise,
+    ShearNoise,
+)
+
+
+class ReferenceMoves:
+    """What moves ask of an engine, for one data set and prior."""
+
+    data: Data
+    prior: Prior
+    observed: NDArray[np.float64] | None
+
+    def gibbs_shear(
+        self, rows: GibbsRows, F: Array, alpha: Array, logit: Array, weight: Array, noise: ShearNoise
+    ) -> tuple[GibbsRows, Array]:
+        """f_k -> f_k + e f_q for every k, column q of (Z, L) integrated out and then drawn, for each q (2.11)."""
+        Z, L, F = rows.Z.copy(), rows.L.copy(), F.copy()
+        observed = np.ones(self.data.Y.shape) if self.observed is None else self.observed
+        for d, q in enumerate(noise.order):
+            rest = L.copy()
+            rest[:, q] = 0.0
+            residual = observed * (self.data.Y - rest @ F)
+            r = rows.tau * (residual @ (weight * F[q]))
+            squared = rows.tau * (observed @ (weight * F[q] ** 2))
+            c = squared + alpha[q]
+            offset = logit[:, q] + 0.5 * np.log(alpha[q] / c)
+            for k in range(len(F)):
+                if k == q:
+                    continue
+                for e, log_uniform in zip(noise.step[d, k], noise.log_uniform[d, k], strict=True):
+                    change = e * Z[:, k] * L[:, k] * squared
+                    new = r - change
+                    fit = e * Z[:, k] * L[:, k] * (r - 0.5 * change)
+                    fit += np.logaddexp(0.0, offset + 0.5 * new**2 / c) - np.logaddexp(0.0, offset + 0.5 * r**2 / c)
+                    if log_uniform < fit.sum() - e * F[k] @ F[q] - 0.5 * e**2 * F[q] @ F[q]:
+                        r = new
+                        F[k] += e * F[q]
+            Z[:, q] = noise.uniform[d] < expit(offset + 0.5 * r**2 / c)
+            L[:, q] = np.where(Z[:, q], r / c + noise.normal[d] / np.sqrt(c), 0.0)
+        return GibbsRows(Z, L, rows.tau), F
+
+    def gibbs_rotate(
+        self, rows: GibbsRows, F: Array, alpha: Array, logit: Array, weight: Array, noise: RotationNoise
+    ) -> tuple[GibbsRows, Array, Array]:
+        """Exchange, then turn, each pair (f_k, f_q), their columns of (Z, L) integrated out and then drawn (2.10)."""
+        Z, L, F, alpha = rows.Z.copy(), rows.L.copy(), F.copy(), alpha.copy()
+        observed = np.ones(self.data.Y.shape) if self.observed is None else self.observed
+        for p, pair in enumerate(noise.pairs):
+            rest = L.copy()
+            rest[:, pair] = 0.0
+            residual = observed * (self.data.Y - rest @ F)
+            r = rows.tau[:, None] * (residual @ (weight * F[pair]).T)
+            B = rows.tau[:, None, None] * np.einsum("ij,aj,bj->iab", observed, weight * F[pair], F[pair])
+            odds = np.broadcast_to(logit, L.shape)[:, pair]
+            turn = np.eye(2)
+            if noise.exchange[p] < 1.0:
+                change = pair_density(turn[::-1], r, B, alpha[pair][::-1], odds) - pair_density(
+                    turn, r, B, alpha[pair], odds
+                )
+                if noise.exchange[p] < expit(change):
+                    turn, alpha[pair] = turn[::-1], alpha[pair][::-1]
+            height = pair_density(turn, r, B, alpha[pair], odds) + noise.log_height[p]
+            low = -np.pi * noise.bracket[p]
+            high = low + np.pi
+            for u in noise.angle[p]:
+                angle = low + u * (high - low)
+                if pair_density(rotation(angle) @ turn, r, B, alpha[pair], odds) > height:
+                    turn = rotation(angle) @ turn
+                    break
+                low, high = (angle, high) if angle < 0.0 else (low, angle)
+            F[pair] = turn @ F[pair]
+            r, B = r @ turn.T, turn @ B @ turn.T
+            for i in range(len(L)):
+                log_weight = pair_states(r[i], B[i], alpha[pair], odds[i])
+                code = np.sum(noise.uniform[p, i] > np.cumsum(softmax(log_weight))[:-1])
+                Z[i, pair] = code % 2, code // 2
+                on = pair[Z[i, pair] == 1]
+                active = Z[i, pair] == 1
+                L[i, pair] = 0.0
+                Q = B[i][np.ix_(active, active)] + np.diag(alpha[on])
+                L[i, on] = draw_normal(Q, r[i, active], noise.normal[p, i, active])
+        return GibbsRows(Z, L, rows.tau), F, alpha
+
+    def gibbs_columns(
+        self, rows: GibbsRows, F: Array, alpha: Array, logit: Array, weight: Array, noise: ColumnNoise
+    ) -> tuple[GibbsRows, Array, Array]:
+        """alpha_k and (where it is learnt) pi_k with column k of (Z, L) integrated out, which is then drawn (2.15)."""
+        Z, L, alpha, logit = rows.Z.copy(), rows.L.copy(), alpha.copy(), logit.copy()
+        observed = np.ones(self.data.Y.shape) if self.observed is None else self.observed
+        learnt = isinstance(self.prior.inclusion, Beta) and len(logit) == 1
+        for d, k in enumerate(noise.order):
+            rest = L.copy()
+            rest[:, k] = 0.0
+            residual = observed * (self.data.Y - rest @ F)
+            r = rows.tau * (residual @ (weight * F[k]))
+            squared = rows.tau * (observed @ (weight * F[k] ** 2))
+
+            def target(at: Array, r: Array = r, squared: Array = squared, k: int = k) -> float:
+                return self.column_density(at, r, squared, logit[:, k], learnt)
+
+            at = np.array([np.log(alpha[k]), logit[0, k]])
+            ratio = target(noise.proposal[d]) - self.column_proposal(noise.proposal[d], learnt)
+            ratio -= target(at) - self.column_proposal(at, learnt)
+            if noise.log_uniform[d] < ratio:
+                at = noise.proposal[d].copy()
+            for axis, width in enumerate((ALPHA_WIDTH, RATE_WIDTH)[: 1 + learnt]):
+                draws = noise.log_height[d, axis], noise.bracket[d, axis], noise.tries[d, axis]
+                at = at + slice_step(target, at, np.eye(2)[axis], width, *draws)
+            alpha[k] = np.exp(at[0])
+            if learnt:
+                logit[0, k] = at[1]
+            c = squared + alpha[k]
+            Z[:, k] = noise.uniform[d] < expit(logit[:, k] + 0.5 * np.log(alpha[k] / c) + 0.5 * r**2 / c)
+            L[:, k] = np.where(Z[:, k], r / c + noise.normal[d] / np.sqrt(c), 0.0)
+        return GibbsRows(Z, L, rows.tau), alpha, logit
+
+    def column_density(self, at: Array, r: Array, squared: Array, logit: Array, learnt: bool) -> float:
+        """log density of (log alpha, logit pi) with a column integrated out, up to a constant (2.15)."""
+        prior, alpha = self.prior, np.exp(at[0])
+        total = log_gamma_density(alpha, prior.loading_shape, prior.loading_rate) + at[0]
+        if learnt:
+            assert isinstance(prior.inclusion, Beta)
+            total += log_logit_beta(at[1], prior.inclusion.a, prior.inclusion.b) + len(r) * np.log(expit(-at[1]))
+            logit = at[1:]
+        c = squared + alpha
+        return float(total + np.sum(np.logaddexp(0.0, logit + 0.5 * np.log(alpha / c) + 0.5 * r**2 / c)))
+
+    def column_proposal(self, at: Array, learnt: bool) -> float:
+        """log density of the joint proposal of (log alpha, logit pi): half of an empty factor, half of a faint one."""
+        prior, alpha = self.prior, np.exp(at[0])
+        empty = log_gamma_density(alpha, prior.loading_shape, prior.loading_rate) + at[0]
+        faint = log_gamma_density(alpha, 1.0, prior.loading_rate) + at[0]
+        if learnt:
+            assert isinstance(prior.inclusion, Beta)
+            a, b = prior.inclusion.a, prior.inclusion.b
+            empty += log_logit_beta(at[1], a, b + self.data.n_features)
+            faint += log_logit_beta(at[1], a, b)
+        return float(np.logaddexp(empty, faint) - np.log(2.0))
+
+    def gibbs_precisions(self, rows: GibbsRows, noise: PrecisionNoise) -> tuple[GibbsRows, Array]:
+        """tau_i of some rows with F integrated out, then F (2.16)."""
+        prior, Y, L, tau = self.prior, self.data.Y, rows.L, rows.tau.copy()
+        for n, i in enumerate(noise.order):
+
+            def target(at: Array, i: int = i) -> float:
+                own = np.where(np.arange(len(tau)) == i, np.exp(at[0]), tau)
+                covariance = L @ L.T + np.diag(1 / own)
+                fit = -0.5 * Y.shape[1] * np.linalg.slogdet(covariance)[1]
+                fit -= 0.5 * np.sum(Y * np.linalg.solve(covariance, Y))
+                return float(fit + log_gamma_density(own[i], prior.noise_shape, prior.noise_rate) + at[0])
+
+            at = np.log(tau[i : i + 1])
+            draws = noise.log_height[n], noise.bracket[n], noise.tries[n]
+            tau[i] = np.exp(at + slice_step(target, at, np.ones(1), TAU_WIDTH, *draws))[0]
+        weighted = tau[:, None] * L
+        Q = np.eye(L.shape[1]) + weighted.T @ L
+        F = [draw_normal(Q, weighted.T @ y, normal) for y, normal in zip(Y.T, noise.normal.T, strict=True)]
+        return rows._replace(tau=tau), np.array(F).T
+
+
+def slice_step(
+    target: Callable[[Array], float],
+    at: Array,
+    along: Array,
+    width: float,
+    log_height: float,
+    bracket: float,
+    tries: Array,
+) -> Array:
+    """A step by slice sampling: a bracket laid around the present point at random shrinks towards it."""
+    height = target(at) + log_height
+    low = -width * bracket
+    high = low + width
+    for u in tries:
+        step = low + u * (high - low)
+        if target(at + step * along) > height:
+            return np.asarray(step * along)
+        low, high = (step, high) if step < 0.0 else (low, step)
+    return np.zeros_like(along)
+
+
+def rotation(angle: float) -> Array:
+    return np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+
+
+def pair_density(turn: Array, r: Array, B: Array, alpha: Array, logit: Array) -> float:
+    """log density of an orthogonal change of two factors' activations, up to a constant (2.10)."""
+    rows = zip(r @ turn.T, turn @ B @ turn.T, logit, strict=True)
+    return float(sum(np.logaddexp.reduce(pair_states(linear, gram, alpha, odds)) for linear, gram, odds in rows))
+
+
+def pair_states(r: Array, B: Array, alpha: Array, logit: Array) -> Array:
+    """(4,) log weights of a row's z = 00, 10, 01, 11 with its two loadings integrated out (2.10)."""
+    Q = B + np.diag(alpha)
+    alone = logit + 0.5 * np.log(alpha / np.diag(Q)) + 0.5 * r**2 / np.diag(Q)
+    both = logit.sum() + 0.5 * np.log(alpha).sum() - 0.5 * np.linalg.slogdet(Q)[1] + 0.5 * r @ np.linalg.solve(Q, r)
+    return np.array([0.0, alone[0], alone[1], both])
+
+
+def log_logit_beta(y: float, a: float, b: float) -> float:
+    """log density of logit pi = y where pi ~ Beta(a, b)."""
+    return float(-a * np.logaddexp(0.0, -y) - b * np.logaddexp(0.0, y) - betaln(a, b))
+
+
+def draw_normal(Q: Array, linear: Array, normal: Array) -> Array:
+    """A draw from N(Q^-1 linear, Q^-1) made of standard normals, through Q = C C'."""
+    C = np.linalg.cholesky(Q)
+    return np.asarray(np.linalg.solve(C.T, np.linalg.solve(C, linear) + normal))

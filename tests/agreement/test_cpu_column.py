@@ -1,0 +1,71 @@
+"""The compiled draws of precisions and rates agree with the oracle on the same state and noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.helpers.problems import prior_for, random_gibbs_state, small_data
+
+from sparsefactor.engine.local import CpuKernels
+from sparsefactor.kernels.contract import ColumnNoise, PrecisionNoise
+from sparsefactor.kernels.reference import ReferenceKernels
+from sparsefactor.mcmc.state import Gibbs
+from sparsefactor.model import Beta
+
+G, N, K = 30, 20, 3
+
+
+@pytest.mark.parametrize("noise", ["feature", "shared", "sample"])
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+@pytest.mark.parametrize("inclusion", [[0.2, 0.5, 0.9], Beta(1.0, 2.0), np.full((30, 3), 0.3)])
+def test_columns_agree(noise, missing, inclusion):
+    data = small_data(G, N, K, missing=missing)
+    prior = prior_for(K, inclusion=inclusion, noise=noise)
+    state = random_gibbs_state(data, prior)
+    state = state._replace(rows=state.rows._replace(Z=state.rows.Z.copy(), L=state.rows.L.copy()))
+    state.rows.Z[:, 2], state.rows.L[:, 2] = 0, 0.0  # an empty factor, which a proposal can change
+    rng = np.random.default_rng(0)
+    draws = ColumnNoise(
+        order=np.array([2, 0, 1, 2]),
+        proposal=rng.standard_normal((4, 2)) * [3.0, 2.0] + [[6.0, 0.0]] * 4,
+        log_uniform=np.log(rng.random(4)) - 5.0,
+        log_height=np.log(rng.random((4, 2))),
+        bracket=rng.random((4, 2)),
+        tries=rng.random((4, 2, 60)),
+        uniform=rng.random((4, G)),
+        normal=rng.standard_normal((4, G)),
+    )
+    results = []
+    for kernels in (ReferenceKernels(data, prior), CpuKernels(data, prior)):
+        gibbs = Gibbs(data, prior, kernels)
+        before = [a.copy() for a in (*state.rows, state.F, state.alpha)]
+        given = (state.rows, state.F, state.alpha, gibbs.logit(state), gibbs.weight(state.tau))
+        results.append(kernels.gibbs_columns(*given, draws))
+        assert all(np.array_equal(a, b) for a, b in zip(before, (*state.rows, state.F, state.alpha), strict=True))
+    (expected, alpha, logit), (actual, alpha_actual, logit_actual) = results
+    assert np.array_equal(actual.Z, expected.Z)
+    assert np.allclose(actual.L, expected.L, rtol=1e-9, atol=1e-9)
+    assert np.allclose(alpha_actual, alpha, rtol=1e-9)
+    assert np.allclose(logit_actual, logit, rtol=1e-9)
+    assert np.all(alpha != state.alpha)
+    assert np.any(logit != given[3]) == isinstance(inclusion, Beta)
+
+
+def test_noise_precisions_agree():
+    data = small_data(G, N, K)
+    prior = prior_for(K, inclusion=0.5)
+    state = random_gibbs_state(data, prior)
+    rng = np.random.default_rng(1)
+    draws = PrecisionNoise(
+        order=rng.permutation(G)[:25],
+        log_height=np.log(rng.random(25)),
+        bracket=rng.random(25),
+        tries=rng.random((25, 60)),
+        normal=rng.standard_normal((K, N)),
+    )
+    (expected, F), (actual, F_actual) = (
+        kernels(data, prior).gibbs_precisions(state.rows, draws) for kernels in (ReferenceKernels, CpuKernels)
+    )
+    assert np.allclose(actual.tau, expected.tau, rtol=1e-8)
+    assert np.allclose(F_actual, F, rtol=1e-8, atol=1e-9)
+    assert np.sum(actual.tau != state.rows.tau) == 25
