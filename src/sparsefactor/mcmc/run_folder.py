@@ -151,6 +151,12 @@ def reopen(path: Path, settings: dict[str, Any]) -> RunFolder:
     return RunFolder(path, record["token"], record["chunk"], settings, record["made_by"])
 
 
+def draws_so_far(path: Path) -> int:
+    """How many draws the run at `path` is to have; none where there is no run yet."""
+    record = read_record(path) if path.is_dir() else None
+    return 0 if record is None else int(record["n_draws"])
+
+
 def extend(run: RunFolder, n_draws: int, force: bool, check: Callable[[list[Checkpoint]], None]) -> list[Checkpoint]:
     """Write down that the run now has this many draws; where every chain goes on from.
 

@@ -6,7 +6,7 @@ import logging
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -14,94 +14,30 @@ from typing import Any
 import numpy as np
 
 from ..data import Data, as_data
-from ..diagnostics import SamplingWarning, judge
+from ..diagnostics import SamplingWarning
 from ..engine import build_kernels
 from ..engine.threads import single_blas_thread
 from ..model import Prior, check_prior
 from ..posterior import Labels, MCMCPosterior
 from ..record import record_of
-from ..start import INITS, Start, starts
-from ..storage.draws import PRECISIONS, Layout, MemoryDraws, Sink
+from ..start import Start, starts
+from ..storage.draws import Layout, MemoryDraws, Sink
 from ..storage.result import read_result, save_result, with_draws
 from ..vi.fit import ConvergenceWarning, fit_vi
 from . import run_folder
-from .chain import Chain, Plan
+from .chain import Chain
 from .checkpoint import Checkpoint
 from .dispersed import dispersed_start, one_module, optima, stop_if_interrupted
 from .finish import posterior
 from .moves import MOVES
+from .options import Options
 from .progress import Callback, Display
 from .run_folder import RunFolder
 from .runner import run_chains, threads_per_chain
 from .state import Gibbs
+from .until import run_until
 
 logger = logging.getLogger("sparsefactor")
-
-CHAIN_INITS = (*INITS, "optima")
-# Noise precisions are of the order of the scale's inverse square, and single precision ends near 1e38.
-SINGLE_SCALES = (1e-15, 1e15)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """The settings of sample, checked once."""
-
-    n_chains: int
-    n_warmup: int
-    n_draws: int
-    thin: int
-    init: str | Start
-    moves: tuple[str, ...]
-    temper: bool
-    seed: int
-    backend: str
-    n_jobs: int | None
-    progress: bool | Callback | None
-    path: Path | None
-    checkpoint_seconds: float
-    precision: str
-    force: bool
-
-    def __post_init__(self) -> None:
-        for name, least in (("n_chains", 1), ("n_warmup", 0), ("n_draws", 1), ("thin", 1), ("seed", 0), ("n_jobs", 1)):
-            value = getattr(self, name)
-            if name == "n_jobs" and value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}; raise it")
-            object.__setattr__(self, name, int(value))
-        named = isinstance(self.init, str) and self.init in CHAIN_INITS
-        if not named and not isinstance(self.init, Start):
-            raise ValueError(f"init must be one of {CHAIN_INITS} or a Start; got {self.init!r}; choose one of them")
-        unknown = [name for name in self.moves if name not in MOVES]
-        if unknown:
-            raise ValueError(f"moves must be among {tuple(MOVES)}; got {unknown[0]!r}; leave it out")
-        if self.precision not in PRECISIONS:
-            raise ValueError(f"precision must be one of {PRECISIONS}; got {self.precision!r}; choose one of them")
-        seconds = self.checkpoint_seconds
-        number = isinstance(seconds, int | float | np.integer | np.floating) and not isinstance(seconds, bool)
-        if not (number and seconds >= 0):
-            raise ValueError(f"checkpoint_seconds must be zero or positive; got {seconds!r}; the default suits most")
-        object.__setattr__(self, "checkpoint_seconds", float(seconds))
-        if not (self.progress is None or isinstance(self.progress, bool) or callable(self.progress)):
-            raise TypeError(
-                f"progress must be True, False, None or a function; got {self.progress!r}; pass one of them"
-            )
-
-    @property
-    def plan(self) -> Plan:
-        return Plan(n_warmup=self.n_warmup, n_draws=self.n_draws, thin=self.thin, seed=self.seed, temper=self.temper)
-
-    def settings(self, data: Data, prior: Prior, engine: str) -> dict[str, Any]:
-        """What decides the draws, apart from their number."""
-        names = ("n_chains", "n_warmup", "thin", "moves", "temper", "seed", "init")
-        chosen = {name: getattr(self, name) for name in names}
-        return run_folder.settings_of(data, prior, engine, self.stored_precision(data), **chosen)
-
-    def stored_precision(self, data: Data) -> str:
-        """Double where draws of data at this scale might leave the range of single precision."""
-        least, most = SINGLE_SCALES
-        return self.precision if least < data.unit_scale < most else "double"
 
 
 def sample(
@@ -125,6 +61,8 @@ def sample(
     checkpoint_seconds: float = 30.0,
     precision: str = "single",
     force: bool = False,
+    until: str | None = None,
+    max_seconds: float | None = None,
 ) -> MCMCPosterior:
     """Draw from the posterior of the sparse factor model given X by collapsed Gibbs sampling.
 
@@ -147,6 +85,10 @@ def sample(
         and is used for data at a scale beyond single precision.
     force: go on with a run that another version of sparsefactor began; its draws are then a mixture of both.
 
+    until: "converged" doubles n_draws, up to 16 times, until the verdict is good; the draws are those of a call with
+        the n_draws it ends with. In memory that may be much: pass a path. mc.record["ended"] says how it ended.
+    max_seconds: with until, no stretch begins that would probably end later than that.
+
     Warns (SamplingWarning, with the verdict of `mc.diagnostics()`) where the draws are not to be trusted.
     """
     check_prior(prior)
@@ -166,16 +108,18 @@ def sample(
         checkpoint_seconds=checkpoint_seconds,
         precision=precision,
         force=bool(force),
+        until=until,
+        max_seconds=max_seconds,
     )
     with single_blas_thread():  # starts, sweeps and moments: no sum depends on the number of BLAS threads
-        result = _sample(as_data(X, center=center), prior, options)
-    verdict = judge(result)
+        result, verdict = run_until(_stretches(as_data(X, center=center), prior, options), options)
     if not verdict.ok:
         warnings.warn(verdict.text, SamplingWarning, stacklevel=2)
     return result
 
 
-def _sample(data: Data, prior: Prior, options: Options) -> MCMCPosterior:
+def _stretches(data: Data, prior: Prior, options: Options) -> Iterator[MCMCPosterior]:
+    """The posterior with n_draws, then with twice as many, and so on: each goes on where the one before ended."""
     prior.check_fits(data)
     if isinstance(options.init, Start):
         own = next(starts(data, prior, options.init, 1, options.seed))  # refuses one that does not fit
@@ -186,12 +130,23 @@ def _sample(data: Data, prior: Prior, options: Options) -> MCMCPosterior:
     gibbs = Gibbs(data, prior, kernels, [MOVES[name]() for name in options.moves])
     labels = Labels.of(data)
     layout = Layout(prior, labels)
-    if options.path is None:
-        sink = MemoryDraws(layout, options.n_chains, options.n_draws)
-        chains = _started(gibbs, options, sink, chain_starts(data, prior, options))
+    path = options.path
+    if path is not None:
+        if options.until is not None:  # it may have gone on before
+            options = replace(options, n_draws=max(options.n_draws, run_folder.draws_so_far(path)))
+        while True:
+            yield _sample_to(path, gibbs, layout, labels, options)
+            options = replace(options, n_draws=2 * options.n_draws)
+    sink = MemoryDraws(layout, options.n_chains, options.n_draws)
+    chains = _started(gibbs, options, sink, chain_starts(data, prior, options))
+    while True:
         run_chains(chains, options.n_jobs, Display(chains, options.progress), None, options.checkpoint_seconds)
-        return posterior(prior, labels, sink, chains, record_of("mcmc", options))
-    return _sample_to(options.path, gibbs, layout, labels, options)
+        result = posterior(prior, labels, sink, chains, record_of("mcmc", options))
+        yield result
+        options = replace(options, n_draws=2 * options.n_draws)
+        sink = sink.grown(options.n_draws, result.permutations, result.signs)
+        for chain in chains:
+            chain.plan, chain.sink = options.plan, sink
 
 
 def _sample_to(path: Path, gibbs: Gibbs, layout: Layout, labels: Labels, options: Options) -> MCMCPosterior:

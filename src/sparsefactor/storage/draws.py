@@ -121,6 +121,19 @@ class MemoryDraws:
         }
         return self.layout.tree(self.n_chains, self.n_draws, variables)
 
+    def grown(self, n_draws: int, permutations: NDArray[np.intp], signs: NDArray[np.int8]) -> MemoryDraws:
+        """Room for more draws behind these, which are under this labelling now and under the sampler's own there."""
+        more = MemoryDraws(self.layout, self.n_chains, n_draws)
+        back = np.argsort(permutations, axis=-1)
+        signs = np.take_along_axis(signs, back, axis=-1)
+        for name, kept in self.layout.variables.items():
+            for c in range(self.n_chains):
+                draws = self.arrays[name][c]
+                if "factor" in kept.dims:
+                    draws = relabel_block(draws, back[c], signs[c] if name in SIGNED else None)
+                more.arrays[name][c, : self.n_draws] = draws
+        return more
+
     def labelled(self, permutations: NDArray[np.intp], signs: NDArray[np.int8]) -> xr.DataTree:
         """The draws relabelled where they lie: they are too many for a copy."""
         for name, kept in self.layout.variables.items():

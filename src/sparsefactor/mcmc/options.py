@@ -1,0 +1,100 @@
+"""The settings of sample."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..data import Data
+from ..model import Prior
+from ..start import INITS, Start
+from ..storage.draws import PRECISIONS
+from . import run_folder
+from .chain import Plan
+from .moves import MOVES
+from .progress import Callback
+
+CHAIN_INITS = (*INITS, "optima")
+# Noise precisions are of the order of the scale's inverse square, and single precision ends near 1e38.
+SINGLE_SCALES = (1e-15, 1e15)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The settings of sample, checked once."""
+
+    n_chains: int
+    n_warmup: int
+    n_draws: int
+    thin: int
+    init: str | Start
+    moves: tuple[str, ...]
+    temper: bool
+    seed: int
+    backend: str
+    n_jobs: int | None
+    progress: bool | Callback | None
+    path: Path | None
+    checkpoint_seconds: float
+    precision: str
+    force: bool
+    until: str | None
+    max_seconds: float | None
+
+    def __post_init__(self) -> None:
+        for name, least in (("n_chains", 1), ("n_warmup", 0), ("n_draws", 1), ("thin", 1), ("seed", 0), ("n_jobs", 1)):
+            value = getattr(self, name)
+            if name == "n_jobs" and value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+                raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}; raise it")
+            object.__setattr__(self, name, int(value))
+        named = isinstance(self.init, str) and self.init in CHAIN_INITS
+        if not named and not isinstance(self.init, Start):
+            raise ValueError(f"init must be one of {CHAIN_INITS} or a Start; got {self.init!r}; choose one of them")
+        unknown = [name for name in self.moves if name not in MOVES]
+        if unknown:
+            raise ValueError(f"moves must be among {tuple(MOVES)}; got {unknown[0]!r}; leave it out")
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"precision must be one of {PRECISIONS}; got {self.precision!r}; choose one of them")
+        if not _is_number(self.checkpoint_seconds):
+            raise ValueError(
+                f"checkpoint_seconds must be zero or positive; got {self.checkpoint_seconds!r}; the default suits most"
+            )
+        object.__setattr__(self, "checkpoint_seconds", float(self.checkpoint_seconds))
+        if self.until not in (None, "converged"):
+            raise ValueError(f'until must be None or "converged"; got {self.until!r}; pass one of them')
+        if self.max_seconds is not None:
+            if self.until is None or not _is_number(self.max_seconds):
+                raise ValueError(
+                    f"max_seconds must be zero or positive, and is for a run that goes on by itself; got "
+                    f'{self.max_seconds!r} with until={self.until!r}; pass a number and until="converged"'
+                )
+            object.__setattr__(self, "max_seconds", float(self.max_seconds))
+        if not (self.progress is None or isinstance(self.progress, bool) or callable(self.progress)):
+            raise TypeError(
+                f"progress must be True, False, None or a function; got {self.progress!r}; pass one of them"
+            )
+
+    @property
+    def plan(self) -> Plan:
+        return Plan(n_warmup=self.n_warmup, n_draws=self.n_draws, thin=self.thin, seed=self.seed, temper=self.temper)
+
+    def settings(self, data: Data, prior: Prior, engine: str) -> dict[str, Any]:
+        """What decides the draws, apart from their number."""
+        names = ("n_chains", "n_warmup", "thin", "moves", "temper", "seed", "init")
+        chosen = {name: getattr(self, name) for name in names}
+        return run_folder.settings_of(data, prior, engine, self.stored_precision(data), **chosen)
+
+    def stored_precision(self, data: Data) -> str:
+        """Double where draws of data at this scale might leave the range of single precision."""
+        least, most = SINGLE_SCALES
+        return self.precision if least < data.unit_scale < most else "double"
+
+
+def _is_number(value: Any) -> bool:
+    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    return bool(number and value >= 0)
