@@ -87,6 +87,13 @@ AMBIGUOUS = {
     "numbered columns": (lines(NUMBERS, columns=[str(i) for i in range(40)]), "header", "--header, --no-header"),
     "years": ("country,1990,1991\nFrance,0.5,0.7\nSpain,0.1,0.2\n", "header", "--header, --no-header"),
     "years alone": ("1990,1991,1995\n0.5,0.7,0.1\n0.1,0.2,0.3\n", "header", "--header, --no-header"),
+    "wavelengths": (
+        "probe 1,400.5,401.0,401.5,402.0\nx,1.5,0.5,1.0,2.0\ny,0.5,1,2,0\n",
+        "header",
+        "--header, --no-header",
+    ),
+    "lines by year": (lines(NUMBERS, rows=[str(1950 + j) for j in range(60)]), "index", "--index, --no-index"),
+    "lines by number": ("17,0.5,1.5\n4,0.5,2.5\n9,1.5,1.25\n", "index", "--index, --no-index"),
     "numbered lines": (lines(NUMBERS, rows=[str(j) for j in range(1, 61)]), "index", "--index, --no-index"),
     "ids": ("patient_id,a,b\n17,0.5,1\n4,0.5,2\n", "index", "--index, --no-index"),
     "ids, one of them missing": ("id,a,b\nNA,0.5,1\n4,0.5,2\n", "index", "--index, --no-index"),
@@ -102,6 +109,50 @@ def test_what_may_be_names_or_data_is_asked_for(file, case) -> None:
         sf.read_table(path)
     with_names, without = sf.read_table(path, **{setting: True}), sf.read_table(path, **{setting: False})
     assert without.size > with_names.size
+
+
+def test_a_title_such_as_name_makes_a_header_of_numbers(file) -> None:
+    frame = sf.read_table(file("name,0.7,0.2\nx,1,2\ny,3,4\n"))
+    assert (list(frame.index), list(frame.columns)) == (["x", "y"], ["0.7", "0.2"])
+
+
+def test_numbers_under_no_title_are_asked_for(file) -> None:
+    with pytest.raises(AmbiguousTableError, match="--index, --no-index"):
+        sf.read_table(file(",a,b\n1.5,0.5,1.5\n2.5,0.5,2.5\n"))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_pandas_writes_is_read_as_it_was_or_asked_for(file, seed) -> None:
+    """Names of text, running numbers or years; any separator; any spelling of missing: never a wrong shape or name."""
+    rng = np.random.default_rng(seed)
+    answers = []
+    for _ in range(60):
+        n, p = int(rng.integers(3, 31)), int(rng.integers(3, 12))
+        kinds = {"text": "n{}", "spaces": "a b {}", "commas": "a,b;{}", "quotes": 'say "{}"', "dates": "2020-01-{:02d}"}
+        numbers = {"from 0": 0, "from 1": 1, "years": 1990}
+        rows, columns = (
+            [kinds[kind].format(i) if kind in kinds else numbers[kind] + i for i in range(size)]
+            for size, kind in ((n, rng.choice([*kinds, *numbers])), (p, rng.choice([*kinds, *numbers])))
+        )
+        X = rng.normal(size=(n, p)) if rng.random() < 0.5 else rng.poisson(3, size=(n, p)).astype(float)
+        X[rng.random(X.shape) < 0.1] = np.nan
+        frame = pd.DataFrame(X, rows, columns)
+        header, index = bool(rng.random() < 0.6), bool(rng.random() < 0.6)
+        how = {
+            "sep": str(rng.choice([",", ";", "\t", "|", " "])),
+            "na_rep": str(rng.choice(["NA", ".", "?", "-", "null"])),
+        }
+        label = str(rng.choice(["", "id", "sample", "x"]))
+        try:
+            found = sf.read_table(file(frame.to_csv(header=header, index=index, index_label=label, **how)))
+        except AmbiguousTableError:
+            answers.append("asked")
+            continue
+        answers.append("read")
+        np.testing.assert_allclose(found.to_numpy(), X)
+        assert [str(name) for name in found.columns] == [str(c) for c in (columns if header else range(p))]
+        assert [str(name) for name in found.index] == [str(r) for r in (rows if index else range(n))]
+    assert answers.count("read") > 30
 
 
 def test_whole_numbers_that_repeat_are_data(file) -> None:

@@ -11,6 +11,7 @@ INFINITE = ("inf", "infinity")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 WITH_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")  # not 0,123
+SCALE = 4  # numbers in order that may be a scale; fewer are in order too often by chance
 WHOLE = re.compile(r"[+-]?\d+")
 
 
@@ -47,18 +48,34 @@ def are_whole(cells: Sequence[str]) -> bool:
 
 
 def counts_up(cells: Sequence[str]) -> bool:
-    """0, 1, 2, ... or 1, 2, 3, ...: what programs number lines and columns by."""
+    """1, 2, 3, ... or 1990, 1991, ...: what lines and columns are numbered by."""
     if len(cells) < 2 or not are_whole(cells):
         return False
-    first = int(cells[0])
-    return first in (0, 1) and all(int(cell) == first + i for i, cell in enumerate(cells))
+    return all(int(cell) == int(cells[0]) + i for i, cell in enumerate(cells))
 
 
-def may_be_labels(cells: Sequence[str], body: Sequence[str]) -> bool:
-    """Whole numbers that could be names: years or running numbers in order, or any above numbers with decimals."""
-    if len(cells) < 2 or not are_whole(cells):
+def may_be_labels(cells: Sequence[str], body: Sequence[Sequence[str]]) -> bool:
+    """Could these numbers name the columns of a body of numbers?
+
+    Whole numbers in order (years, running numbers), whole numbers over decimals or the reverse, or a scale that only
+    rises or falls (wavelengths), as the lines below it do not.
+    """
+    if len(cells) < 2 or not all(NUMBER.fullmatch(cell.strip()) for cell in cells):
         return False
-    numbers = [int(cell) for cell in cells]
+    numbers = [float(cell) for cell in cells]
     if len(set(numbers)) < len(numbers):
         return False  # names do not repeat
-    return numbers == sorted(numbers) or not are_whole([cell for cell in body if NUMBER.fullmatch(cell.strip())])
+    inside = [cell for line in body for cell in line if NUMBER.fullmatch(cell.strip())]
+    if are_whole(cells):
+        return _in_order(numbers) or not are_whole(inside)
+    if len(body) > 2 and are_whole(inside):
+        return True
+    if len(cells) < SCALE or not _in_order(numbers):
+        return False
+    known = [[float(c) for c in line] for line in body if all(NUMBER.fullmatch(c.strip()) for c in line)]
+    return not any(_in_order(line) for line in known)
+
+
+def _in_order(numbers: Sequence[float]) -> bool:
+    rising = sorted(numbers)
+    return list(numbers) in (rising, rising[::-1])

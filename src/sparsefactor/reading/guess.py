@@ -151,7 +151,9 @@ def form(lines: Sequence[str], file: str, choices: Choices) -> tuple[Form, Recor
     index = choices.index
     if index is None and left:
         title = titles[left[0]] if titles else None
-        index = (short and left[0] == 0) or names_in(title, [record[left[0]] for record in body], reader, file)
+        column, *others = ([record[j] for record in body] for j in left)
+        decimals = any(not are_whole([c]) for c in others[0] if reader.is_number(c)) if others else False
+        index = (short and left[0] == 0) or names_in(title, column, reader, file, decimals)
     names_at = left.pop(0) if index and left else None
     if not left:
         raise ValueError(f"a table must hold numbers; no column of {file} is left; drop fewer")
@@ -179,12 +181,14 @@ def _has_header(records: Records, reader: Reader, file: str) -> bool:
             return True
     if all(reader.is_text(cell) for cell in first[1:]):
         return True  # text over text: names, or nothing here is a number
-    cells = [cell for column in columns[1:] for cell in column]
+    cells = [record[1:] for record in body]
     corner_is_empty = not first[0].strip() and all(cell.strip() for cell in columns[0])
     if corner_is_empty and may_be_labels(first[1:], cells):
         return True  # an empty corner over a column that is full: as R and pandas write
-    numbered = first[1:] if reader.is_text(first[0]) or corner_is_empty else first
-    if corner_is_empty or may_be_labels(numbered, cells):
+    if reader.is_text(first[0]) and _word(first[0]) in LABEL_WORDS:
+        return True  # a title such as "name" over names
+    over_names = corner_is_empty or reader.is_text(first[0])
+    if corner_is_empty or may_be_labels(first[1:] if over_names else first, cells if over_names else body):
         raise AmbiguousTableError(
             f"the first line must be known as names or as data; that of {file} begins with "
             f"{', '.join(first[:4])}, which may be either; pass header=True or False (--header, --no-header)"
@@ -192,8 +196,8 @@ def _has_header(records: Records, reader: Reader, file: str) -> bool:
     return False
 
 
-def names_in(corner: str | None, column: Sequence[str], reader: Reader, file: str) -> bool:
-    """Does the first column hold names? corner: its title, None where there are none."""
+def names_in(corner: str | None, column: Sequence[str], reader: Reader, file: str, decimals: bool = False) -> bool:
+    """Does the first column hold names? corner: its title, None where there are none. decimals: of its neighbour."""
     if any(reader.is_text(cell) for cell in column):
         repeated = next((cell for i, cell in enumerate(column) if cell in column[:i]), None)
         if repeated is None:
@@ -208,7 +212,8 @@ def names_in(corner: str | None, column: Sequence[str], reader: Reader, file: st
     if corner == "" and whole:
         return True  # numbers under an empty title: as R and pandas write
     numbers = all(reader.is_number(cell) for cell in column)
-    if (len(column) > 2 and counts_up(column)) or (label and (whole or not numbers)):
+    odd = corner is None and whole and decimals  # whole numbers that differ, beside decimals
+    if corner == "" or odd or (len(column) > 2 and counts_up(column)) or (label and (whole or not numbers)):
         raise AmbiguousTableError(
             f"the first column must be known as names or as data; that of {file} begins with "
             f"{', '.join(column[:4])}, which may be either; pass index=True or False (--index, --no-index)"
