@@ -155,7 +155,7 @@ def test_every_command_checks_where_its_result_goes(folder, table, tmp_path) -> 
         ("impute", fit, table, "--out", lost),
         ("impute", fit, table, "--out", tmp_path / "x.csv", "--sd", lost),
         ("transform", fit, table, "--out", lost),
-        ("plot", "inclusion", fit, "--out", tmp_path / "no" / "x.png"),
+        ("plot", "heatmap", fit, "--out", tmp_path / "no" / "x.png"),
         ("report", fit, "--out", tmp_path / "no" / "r.html"),
         ("simulate", "--out", lost),
         ("reproduce", "simulated", "--quick", "--out", tmp_path / "no" / "study"),
@@ -350,11 +350,28 @@ def test_compare_chooses_a_number_of_factors(table, tmp_path) -> None:
     assert "pass e.g. 2,4,6" in refused("compare", table, "--factors", "two")
 
 
-def test_plots_and_report(folder, tmp_path) -> None:
-    run("plot", "inclusion", folder / "fit.sf", "--out", tmp_path / "p.png")
+@pytest.mark.parametrize("kind", [*sf.plot.KINDS])
+def test_every_plot_of_a_result(folder, tmp_path, kind) -> None:
+    result = folder / ("draws.sf" if kind in ("trace", "rank", "agreement") else "fit.sf")
+    run("plot", kind, result, "--out", tmp_path / "p.png", "--dpi", 40)
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
-    run("plot", "elbo", folder / "fit.sf", "--out", tmp_path / "p.svg")
-    assert "choose one of them" in refused("plot", "pie", folder / "fit.sf", "--out", tmp_path / "p.png")
+
+
+def test_plots_of_factors_and_of_data(folder, table, tmp_path) -> None:
+    out = tmp_path / "p.svg"
+    run("plot", "top-loadings", folder / "fit.sf", "--factor", 2, "--out", out)
+    run("plot", "scatter", folder / "fit.sf", "--factor", 2, "--factor", 1, "--out", out)
+    run("plot", "missingness", table, "--out", out)
+    run("plot", "observed_fitted", folder / "fit.sf", "--data", table, "--out", out)
+    assert "<svg" in out.read_text()
+    assert "pass --data" in refused("plot", "observed_fitted", folder / "fit.sf", "--out", out)
+    assert "at most" in refused("plot", "elbo", folder / "fit.sf", "--factor", 1, "--out", out)
+    assert "from 1 to 3" in refused("plot", "activations", folder / "fit.sf", "--factor", 0, "--out", out)
+    assert "choose one of them" in refused("plot", "pie", folder / "fit.sf", "--out", out)
+    assert "must end in" in refused("plot", "elbo", folder / "fit.sf", "--out", tmp_path / "p.doc")
+
+
+def test_report_is_a_page(folder, tmp_path) -> None:
     assert str(tmp_path / "r.html") in run("report", folder / "fit.sf", "--out", tmp_path / "r.html")
     assert "<!doctype html>" in (tmp_path / "r.html").read_text()
 

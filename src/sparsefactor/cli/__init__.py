@@ -1,7 +1,7 @@
 """The command line: a thin command for each thing that can be done in Python, on files."""
 
-from . import asking, choosing, fitting, looking, study  # each adds its commands
+from . import asking, choosing, drawing, fitting, looking, study  # each adds its commands
 from .app import app as app
 from .app import main as main
 
-__all__ = ["app", "asking", "choosing", "fitting", "looking", "main", "study"]
+__all__ = ["app", "asking", "choosing", "drawing", "fitting", "looking", "main", "study"]

@@ -1,4 +1,4 @@
-"""`summary`, `export`, `plot` and `report`: what a saved posterior holds."""
+"""`summary`, `export` and `report`: what a saved posterior holds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import typer
 
 import sparsefactor as sf
 
-from ..reading.names import shown
 from ..words import headline
 from . import tables
 from .app import command
@@ -115,30 +114,6 @@ def export(
     answer("\n".join(written), {"tables": chosen, "files": written})
     if not table:
         note("Predictions of every entry are written on demand: --table reconstruction")
-
-
-@command(
-    "sparsefactor plot inclusion fit.sf --out inclusion.png",
-    "sparsefactor plot elbo fit.sf --out elbo.svg",
-)
-def plot(
-    kind: Annotated[str, typer.Argument(help="What to draw; a wrong one lists them all.")],
-    result: Result,
-    out: Out,
-    chains: Chains = None,
-    dpi: Annotated[int, typer.Option(min=10, help="Of a .png.")] = 150,
-) -> None:
-    """Draw a saved posterior (.png, .svg or .pdf)."""
-    draw = tables.PLOTS.get(kind)
-    if draw is None:
-        raise ValueError(f"KIND must be one of {', '.join(tables.PLOTS)}; got {kind!r}; choose one of them")
-    check_out(out, result)
-    if out.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise ValueError(f"--out must end in .png, .svg or .pdf; got {out.name!r}; name it so")
-    p = opened(result, chains)
-    with working("Drawing"):
-        draw(p, shown(result.stem)).savefig(out, dpi=dpi)
-    answer(str(out), {"out": out})
 
 
 @command("sparsefactor report fit.sf --out report.html")

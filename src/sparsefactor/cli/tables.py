@@ -69,18 +69,3 @@ def write_workbook(frames: Mapping[str, pandas.DataFrame], out: Path) -> None:
         making.replace(out)
     finally:
         making.unlink(missing_ok=True)
-
-
-def _inclusion(p: Posterior, title: str) -> Any:
-    from .. import plot
-
-    return plot.inclusion_heatmap({title: p.inclusion_prob})
-
-
-def _elbo(p: Posterior, title: str) -> Any:
-    from .. import plot
-
-    return plot.elbo(p)
-
-
-PLOTS: dict[str, Callable[[Posterior, str], Any]] = {"inclusion": _inclusion, "elbo": _elbo}
