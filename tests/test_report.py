@@ -1,14 +1,22 @@
 """The report page, opened in a real headless Chromium where there is one (in CI there is)."""
 
+import base64
+import io
 import os
+import re
+import stat
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
+import pandas as pd
 import pytest
 from tests.helpers.browser import Browser, find_chromium
 
 import sparsefactor as sf
+from sparsefactor import plot
 from sparsefactor.report import posterior_page, render, sections, write_page
 from sparsefactor.report.posterior import factor_rows
 
@@ -17,19 +25,49 @@ needs_chromium = pytest.mark.skipif(
     CHROMIUM is None and "CI" not in os.environ, reason="no Chromium on this machine; CI installs one"
 )
 NASTY = "</script><img src=x onerror=\"document.title='taken'\">&amp;'\""
-WIDE, NARROW = 1200, 360
+WIDE = 1200
+
+
+LONG = "a-name-of-a-feature-that-has-no-place-to-break-anywhere-" * 2
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory) -> Path:
-    import pandas as pd
+def data() -> pd.DataFrame:
+    sim = sf.simulate(n_features=60, n_samples=30, inclusion=[0.3, 0.5], snr=5, missing=0.1, seed=1)
+    names = [NASTY, "$\\frac{", "\x1b[31mred", LONG, "基因", *(f"gene {i}" for i in range(5, 60))]
+    return pd.DataFrame(sim.X, columns=names, index=[f"sample <{j}>" for j in range(30)])
 
-    sim = sf.simulate(n_features=60, n_samples=30, inclusion=[0.3, 0.5], snr=5, seed=1)
-    names = [NASTY, *(f"gene {i}" for i in range(1, 60))]
-    X = pd.DataFrame(sim.X, columns=names, index=[f"sample <{j}>" for j in range(30)])
-    p = sf.fit_vi(X, sf.Prior(n_factors=2, inclusion=0.3), n_trials=3)
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory, data) -> Path:
+    p = sf.fit_vi(data, sf.Prior(n_factors=3, inclusion=sf.Beta(1, 1)), n_trials=4, race=False)
     path = tmp_path_factory.mktemp("report") / "report.html"
     write_page(path, posterior_page(p, title="A <b>bold</b> title"))
+    return path
+
+
+@pytest.fixture(scope="module")
+def draws(data) -> sf.MCMCPosterior:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sf.SamplingWarning)
+        prior = sf.Prior(n_factors=3, inclusion=sf.Beta(1, 1))
+        return sf.sample(data, prior, n_chains=2, n_warmup=20, n_draws=20, progress=False)
+
+
+@pytest.fixture(scope="module")
+def drawn_page(tmp_path_factory, draws) -> Path:
+    path = tmp_path_factory.mktemp("report") / "draws.html"
+    write_page(path, posterior_page(draws, title="draws"))
+    return path
+
+
+@pytest.fixture(scope="module")
+def chart(tmp_path_factory) -> Path:
+    lines = [plot.Line([0.1, 1.0, 10.0], [3.0, 2.0, 1.5], "one"), plot.Line([0.2, 2.0], [4.0, 1.0], "two", True)]
+    panels = [plot.Panel("title", "measure", lines, {"level": 1.2})]
+    path = tmp_path_factory.mktemp("report") / "chart.html"
+    heat = sections.heatmaps("Heat", {"VI": np.eye(3)})
+    write_page(path, render("t", "s", [sections.lines("Lines", panels, [["first", "winning trial"]]), heat]))
     return path
 
 
@@ -69,7 +107,9 @@ def test_page_needs_no_network(page) -> None:
 def test_opens_without_console_errors(browser, page) -> None:
     browser.open(page)
     assert browser.problems == []
-    assert browser.run("document.querySelectorAll('section').length") == 6
+    titles = browser.run("[...document.querySelectorAll('h2')].map(h => h.textContent)")
+    assert titles[:2] == ["Verdict and summary", "Factors at a glance"]
+    assert titles[-3:] == ["Trials", "The ELBO's climb", "Settings and data"]
     assert browser.run("document.title") == "A <b>bold</b> title"
 
 
@@ -89,7 +129,7 @@ def test_names_are_text(browser, page) -> None:
     browser.run("document.querySelector('input[type=search]').value = 'onerror'")
     browser.run("document.querySelector('input[type=search]').dispatchEvent(new Event('input'))")
     assert column(browser, FEATURES, 0) == [NASTY]
-    assert browser.run("document.querySelectorAll('main img').length") == 0
+    assert browser.run("[...document.querySelectorAll('main img')].every(i => i.src.startsWith('data:image/svg'))")
     assert browser.run("document.querySelector('.bars span').textContent") == "sample <0>"
 
 
@@ -109,9 +149,10 @@ def test_sorting_sorts(browser, page) -> None:
     assert sizes == sorted(sizes, reverse=True)
     click(browser, FEATURES, "feature")
     names = column(browser, FEATURES, 0)
-    assert names[1:4] == ["gene 1", "gene 2", "gene 3"]  # numbers in names count as numbers
+    first = names.index("gene 5")
+    assert names[first : first + 3] == ["gene 5", "gene 6", "gene 7"]  # numbers in names count as numbers
     click(browser, FEATURES, "feature")
-    assert column(browser, FEATURES, 0)[0] == "gene 59"
+    assert "gene 59" in column(browser, FEATURES, 0)[:2]
     click(browser, FEATURES, "loading")
     click(browser, FEATURES, "loading")
     sizes = [abs(float(value)) for value in column(browser, FEATURES, 1)]
@@ -119,18 +160,207 @@ def test_sorting_sorts(browser, page) -> None:
 
 
 @needs_chromium
-def test_fits_a_narrow_screen(browser, page) -> None:
-    browser.open(page, width=NARROW, height=700)
-    assert browser.run("document.documentElement.scrollWidth") <= NARROW
+@pytest.mark.parametrize("width", [360, 390, 1280])
+@pytest.mark.parametrize("which", ["page", "drawn_page", "chart"])
+def test_fits_the_screen(browser, request, which, width) -> None:
+    browser.open(request.getfixturevalue(which), width=width, height=700)
+    assert browser.run("document.documentElement.scrollWidth") <= width
     assert browser.problems == []
     browser.run("document.querySelector('main').append(Object.assign(document.createElement('div'), {id: 'wide'}))")
-    browser.run("document.getElementById('wide').style = 'width: 900px; height: 9px'")  # the check can fail
-    assert browser.run("document.documentElement.scrollWidth") > NARROW
+    browser.run("document.getElementById('wide').style = 'width: 2000px; height: 9px'")  # the check can fail
+    assert browser.run("document.documentElement.scrollWidth") > width
 
 
 @needs_chromium
-def test_lines_can_be_hovered_and_zoomed(browser, page) -> None:
-    browser.open(page, width=WIDE)
+def test_verdict_and_summary_come_first(browser, page, drawn_page) -> None:
+    browser.open(page)
+    text = browser.run("document.querySelector('section').innerText")
+    assert "Can be used. The fit has settled." in text
+    assert re.search(r"30 samples of 60 features were given, (9|10)\.\d % of the entries missing", text)
+    assert re.search(r"Factor 1 \(\d+\.\d %\) has \d+ features, most of all", text)
+    browser.open(drawn_page)
+    text = browser.run("document.querySelector('section').innerText")
+    assert text.count("Not to be trusted yet") == 1
+    assert "R-hat" in text
+    assert "Remedy" in text
+    titles = browser.run("[...document.querySelectorAll('h2')].map(h => h.textContent)")
+    assert [t for t in titles if t in ("Convergence", "Traces", "Ranks", "Agreement between chains")] == [
+        "Convergence",
+        "Traces",
+        "Ranks",
+        "Agreement between chains",
+    ]
+
+
+@needs_chromium
+def test_settings_say_how_it_was_made(browser, page) -> None:
+    browser.open(page)
+    facts = dict(zip(column(browser, "Settings and data", 0), column(browser, "Settings and data", 1), strict=True))
+    assert facts["sparsefactor"] == sf.__version__
+    assert facts["seed"] == "0"
+    assert facts["data"] == "30 samples x 60 features"
+    assert facts["missing"].endswith("entries)")
+    assert re.match(r"\d{4}-\d\d-\d\dT", facts["date"])
+    assert facts["n trials"] == "4"
+
+
+@needs_chromium
+def test_elbos_of_trials_differ_where_they_differ(browser, page, data) -> None:
+    browser.open(page)
+    p = sf.fit_vi(data, sf.Prior(n_factors=3, inclusion=sf.Beta(1, 1)), n_trials=4, race=False)
+    own = [f"{record['elbo']:,.3f}" for record in p.trial_records]
+    shown = column(browser, "Trials", 1)
+    assert len(set(shown)) == len(set(own)) or max(p.trials["elbo"]) - min(p.trials["elbo"]) < 1e-3
+    for a, b in zip(shown, own, strict=True):
+        assert float(a.replace(",", "")) == pytest.approx(float(b.replace(",", "")), abs=0.5)
+
+
+def test_decimals() -> None:
+    assert sections.decimals([-76600.12, -76600.57, -76500.0]) == 1
+    assert sections.decimals([-76600.1234, -76600.1241]) == 0  # nobody reads finer than a thousandth
+    assert sections.decimals([1.0012, 1.0034]) == 3
+    assert sections.decimals([51.5, 12.2, 0.0]) == 1
+    assert sections.decimals([523.4, 97.0]) == 0
+    assert sections.decimals([1, 2]) is None
+    assert sections.decimals([float("nan")]) is None
+
+
+CONTRAST = (Path(__file__).parent / "helpers" / "contrast.js").read_text()
+
+
+@needs_chromium
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("which", ["page", "drawn_page", "chart"])
+def test_contrast_is_at_least_three(browser, request, which, scheme) -> None:
+    browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    browser.open(request.getfixturevalue(which))
+    paper = browser.run("getComputedStyle(document.querySelector('section')).backgroundColor")
+    assert paper == {"light": "rgb(255, 255, 255)", "dark": "rgb(26, 33, 43)"}[scheme]
+    worst = browser.run(CONTRAST)
+    assert worst[0][0] >= 3, worst
+    browser.run("document.querySelector('h2').style.color = 'rgb(128, 128, 128)'")
+    browser.run("document.querySelector('section').style.backgroundColor = 'rgb(140, 140, 140)'")  # the check can fail
+    assert browser.run(CONTRAST)[0][0] < 3
+    browser.call("Emulation.setEmulatedMedia", features=[])
+
+
+@needs_chromium
+def test_pictures_have_words(browser, page, drawn_page, chart) -> None:
+    for path in (page, drawn_page, chart):
+        browser.open(path)
+        texts = browser.run(
+            "[...document.querySelectorAll('img, [role=img]')].map(n => n.alt || n.getAttribute('aria-label') || '')"
+        )
+        assert texts
+        assert all(len(text) > 20 for text in texts), texts
+        captions = browser.run("[...document.querySelectorAll('figure.drawn figcaption')].map(n => n.textContent)")
+        assert all(captions)
+        images = browser.run("[...document.querySelectorAll('img')].map(n => [n.complete, n.naturalWidth])")
+        assert all(done and width > 100 for done, width in images)
+
+
+@needs_chromium
+def test_everything_can_be_reached_by_keyboard(browser, page, chart) -> None:
+    for path in (page, chart):
+        browser.open(path)
+        n = browser.run(
+            "document.querySelectorAll('a, button:not([hidden]), input, select, .scroll, svg.chart').length"
+        )
+        browser.run("window.seen = new Set(); document.addEventListener('focusin', e => seen.add(e.target))")
+        for _ in range(n + 3):
+            browser.key("Tab")
+        missed = browser.run(
+            "[...document.querySelectorAll('a, button:not([hidden]), input, select, .scroll, svg.chart')]"
+            ".filter(x => !seen.has(x)).map(x => x.outerHTML.slice(0, 80))"
+        )
+        assert missed == []
+    browser.run("document.querySelector('svg.chart').focus()")
+    labels = "[...document.querySelectorAll('svg.chart text')].map(t => t.textContent).join(' ')"
+    before = browser.run(labels)
+    browser.key("+")
+    assert browser.run(labels) != before
+    browser.key("0")
+    assert browser.run(labels) == before
+
+
+@needs_chromium
+def test_tables_and_figures_can_be_downloaded(browser, page, drawn_page) -> None:
+    for path in (page, drawn_page):
+        browser.open(path)
+        bare = browser.run(
+            "[...document.querySelectorAll('section')].slice(1).filter(s => !s.querySelector('a[download]'))"
+            ".map(s => s.id)"
+        )
+        assert bare == []
+    browser.open(page)
+    click_all = (
+        "[...document.querySelectorAll('a.download')].map(a => { a.addEventListener('click', e => e.preventDefault()); "
+        "a.click(); return [a.download, a.href] })"
+    )
+    found = dict(browser.run(click_all))
+    assert {"factors-at-a-glance.csv", "trials.csv", "activations.csv", "settings-and-data.csv"} <= set(found)
+    assert {"variance-explained.svg", "probability-of-inclusion.svg", "the-elbo-s-climb.svg"} <= set(found)
+    text = unquote(found["features-of-the-factor.csv"].removeprefix("data:text/csv;charset=utf-8,"))
+    table = pd.read_csv(io.StringIO(text))
+    assert list(table.columns) == ["feature", "loading", "sd", "inclusion"]
+    assert len(table) == 60
+    assert NASTY in set(table["feature"])
+    picture = base64.b64decode(found["variance-explained.svg"].partition("base64,")[2])
+    assert b"<svg" in picture
+
+
+@needs_chromium
+def test_prints_without_controls(browser, page) -> None:
+    browser.open(page)
+    assert browser.run("getComputedStyle(document.querySelector('.controls')).display") == "flex"
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    assert browser.run("getComputedStyle(document.querySelector('.controls')).display") == "none"
+    assert browser.run("getComputedStyle(document.querySelector('nav')).display") == "none"
+    browser.call("Emulation.setEmulatedMedia", media="")
+
+
+def test_control_characters_in_names_are_spelt_out(page) -> None:
+    assert "\x1b" not in page.read_text()
+    assert "\\u001b" not in page.read_text()
+
+
+def test_permissions_follow_the_umask(tmp_path) -> None:
+    old = os.umask(0o077)
+    try:
+        write_page(tmp_path / "private.html", "x")
+        os.umask(0o022)
+        write_page(tmp_path / "open.html", "x")
+    finally:
+        os.umask(old)
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("private.html", "open.html")]
+    assert modes == [0o600, 0o644]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no full device to write to")
+def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch) -> None:
+    target = tmp_path / "report.html"
+    target.write_text("what was there")
+    create = Path.open
+
+    def full(self, *args, **kwargs):
+        create(self, *args, **kwargs).close()
+        return create(Path("/dev/full"), "w")
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_page(target, "x" * 100_000)
+    monkeypatch.undo()
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+    assert target.read_text() == "what was there"
+
+
+def test_the_same_result_gives_the_same_page(draws) -> None:
+    assert posterior_page(draws) == posterior_page(draws)
+
+
+@needs_chromium
+def test_lines_can_be_hovered_and_zoomed(browser, chart) -> None:
+    browser.open(chart, width=WIDE)
     svg = "document.querySelector('svg.chart')"
     browser.run(f"{svg}.scrollIntoView({{block: 'center'}})")
     box = browser.run(f"(r => [r.left, r.top, r.width, r.height])({svg}.getBoundingClientRect())")
@@ -155,8 +385,6 @@ def test_heatmap_averages_many_rows() -> None:
     values[0] = 1.0
     (panel,) = sections.heatmaps("t", {"a": values})["panels"]
     assert (panel["rows"], panel["per"]) == (534, 3)
-    import base64
-
     assert base64.b64decode(panel["data"])[:2] == bytes([85, 0])
 
 
@@ -195,12 +423,6 @@ def test_an_empty_factor_has_no_strongest_features() -> None:
 def test_shares_are_those_of_the_data() -> None:
     sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=0.5, seed=1)
     p = sf.fit_vi(sim.X, sf.Prior(n_factors=2, inclusion=0.3), n_trials=2)
-    shares = [row["share of variance"] for row in factor_rows(p)]
-    np.testing.assert_array_equal(shares, p.variance_explained(by="factor"))
-    assert sum(shares) < 0.6
-
-
-def test_report_of_draws(tmp_path) -> None:
-    sim = sf.simulate(n_features=20, n_samples=10, inclusion=[0.5], snr=5, seed=1)
-    p = sf.sample(sim.X, sf.Prior(n_factors=1), n_chains=2, n_warmup=5, n_draws=5, progress=False)
-    assert "Gibbs sampling" in posterior_page(p)
+    shares = [row["share of variance (%)"] for row in factor_rows(p)]
+    np.testing.assert_allclose(shares, 100 * p.variance_explained(by="factor"))
+    assert sum(shares) < 60

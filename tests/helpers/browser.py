@@ -116,9 +116,21 @@ class Browser:
 
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"]))
 
+    def capture(self, path: Path) -> None:
+        """What is seen on the screen, without what lies below."""
+        import base64
+
+        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
+
     def mouse(self, kind: str, x: float, y: float) -> None:
         button = "none" if kind == "mouseMoved" else "left"
         self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button=button, clickCount=1)
+
+    def key(self, name: str) -> None:
+        """Press a key: Tab, or a character."""
+        more = {"text": name} if len(name) == 1 else {"code": name, "windowsVirtualKeyCode": 9}
+        self.call("Input.dispatchKeyEvent", type="keyDown", key=name, **more)
+        self.call("Input.dispatchKeyEvent", type="keyUp", key=name)
 
     def _receive(self) -> dict[str, Any]:
         while b"\0" not in self.buffer:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..posterior import MCMCPosterior, VIPosterior
+from ..reading.names import shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,9 +57,10 @@ def in_notebook() -> bool:
 
 
 def short(name: Any) -> str:
-    """A name that fits on an axis."""
-    text = str(name)
-    return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
+    """A name that fits on an axis; control characters are spelt out, and a dollar sign begins no formula."""
+    text = shown(name, 10 * LONGEST_NAME)
+    text = text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
+    return text.replace("$", r"\$")
 
 
 def unit_size(n: int, each: float, least: float, most: float) -> float:

@@ -181,7 +181,7 @@ def scatter(p: Any, x: int = 1, y: int = 2, *, color: ArrayLike | None = None, a
         known = labels_of(color, len(across), "color")
         if is_numeric(known):
             points = ax.scatter(across, up, s=size, c=known.astype(float), cmap=CATEGORICAL_MAP, linewidths=0)
-            ax.figure.colorbar(points, ax=ax, label=getattr(color, "name", None) or "")
+            ax.figure.colorbar(points, ax=ax, label=short(getattr(color, "name", None) or ""))
         else:
             for n, name in enumerate(np.unique(known.astype(str))):
                 own = known.astype(str) == name

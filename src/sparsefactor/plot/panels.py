@@ -23,8 +23,9 @@ COLOR_MAP = "Blues"
 # Beyond this many, names on an axis would overlap.
 MOST_TICKS = 30
 
-# Of the Okabe-Ito palette, which readers of any colour vision tell apart; dashes tell plain from default as well.
-STYLES = (("#E69F00", "--"), ("#D55E00", "-"), ("#56B4E9", "--"), ("#0072B2", "-"), ("#009E73", "-"), ("#CC79A7", "--"))
+# Near the Okabe-Ito palette, which readers of any colour vision tell apart, with a contrast of at least 3 on white and
+# on the report's dark page; dashes tell plain from default as well.
+STYLES = (("#B87A00", "--"), ("#D55E00", "-"), ("#3C95C9", "--"), ("#0072B2", "-"), ("#00916A", "-"), ("#C06A9A", "--"))
 MOST_BARS_ACROSS = 15  # factors beside each other
 
 

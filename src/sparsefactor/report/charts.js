@@ -9,8 +9,9 @@ function el(name, attributes, ...children) {
   node.append(...children.filter((child) => child != null));
   return node;
 }
-function fmt(x) {
+function fmt(x, decimals) {
   if (typeof x !== "number") return x == null ? "" : String(x);
+  if (decimals != null) return x.toLocaleString("en", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
   if (Number.isInteger(x) && Math.abs(x) < 1e15) return x.toLocaleString("en");
   return Math.abs(x) >= 1e5 ? x.toLocaleString("en", { maximumFractionDigits: 0 }) : String(Number(x.toPrecision(4)));
 }
@@ -44,7 +45,7 @@ function lineChart(panel, styles, hidden) {
   const pad = (whole.y[1] - whole.y[0]) * 0.05 || 0.1; whole.y[0] -= pad; whole.y[1] += pad;
   if (whole.x[0] === whole.x[1]) { whole.x[0] -= 0.5; whole.x[1] += 0.5; }
   let view = whole;
-  const svg = el("svg:svg", { class: "chart", viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": panel.title + ", " + panel.ylabel });
+  const svg = el("svg:svg", { class: "chart", viewBox: `0 0 ${W} ${H}`, role: "img", tabindex: 0, "aria-label": `${panel.title}, ${panel.ylabel}: ${panel.lines.length} lines over seconds of computation; plus, minus and arrows zoom and move` });
   const X = (v) => left + (v - view.x[0]) / (view.x[1] - view.x[0]) * (W - left - right);
   const Y = (v) => H - bottom - (v - view.y[0]) / (view.y[1] - view.y[0]) * (H - top - bottom);
   const clip = "clip" + Math.random().toString(36).slice(2);
@@ -61,7 +62,7 @@ function lineChart(panel, styles, hidden) {
     svg.append(el("svg:text", { x: (left + W) / 2, y: H - 4, "text-anchor": "middle", text: "seconds of computation" }));
     const group = el("svg:g", { "clip-path": `url(#${clip})` });
     for (const value of Object.values(panel.levels || {})) {
-      group.append(el("svg:line", { x1: left, x2: W - right, y1: Y(value), y2: Y(value), stroke: "#666", "stroke-dasharray": "2 3" }));
+      group.append(el("svg:line", { x1: left, x2: W - right, y1: Y(value), y2: Y(value), class: "level", "stroke-dasharray": "2 3" }));
     }
     for (const line of panel.lines) {
       if (hidden.has(line.group)) continue;
@@ -103,6 +104,18 @@ function lineChart(panel, styles, hidden) {
   svg.addEventListener("pointerleave", (event) => showTip(event, ""));
   const reset = () => { view = whole; draw(); };
   svg.addEventListener("dblclick", reset);
+  // The same by keyboard: plus and minus zoom, arrows move, 0 resets.
+  svg.addEventListener("keydown", (event) => {
+    const spread = (range, by) => { const m = (range[0] + range[1]) / 2, h = (range[1] - range[0]) / 2 * by; return [m - h, m + h]; };
+    const move = (range, by) => range.map((v) => v + by * (range[1] - range[0]));
+    const keys = {
+      "+": () => ({ x: spread(view.x, 0.7), y: spread(view.y, 0.7) }), "-": () => ({ x: spread(view.x, 1 / 0.7), y: spread(view.y, 1 / 0.7) }),
+      ArrowLeft: () => ({ x: move(view.x, -0.2), y: view.y }), ArrowRight: () => ({ x: move(view.x, 0.2), y: view.y }),
+      ArrowUp: () => ({ x: view.x, y: move(view.y, 0.2) }), ArrowDown: () => ({ x: view.x, y: move(view.y, -0.2) }), "0": () => whole,
+    };
+    const change = keys[event.key === "=" ? "+" : event.key];
+    if (change) { event.preventDefault(); view = change(); draw(); }
+  });
   draw();
   return { svg, draw, reset };
 }
@@ -121,5 +134,7 @@ function heatmap(panel) {
     showTip(event, `${panel.title}\n${rows}, factor ${k + 1}: ${(values[i * panel.columns + k] / 255).toFixed(2)}`);
   });
   canvas.addEventListener("pointerleave", (event) => showTip(event, ""));
-  return el("figure", {}, el("h3", { text: panel.title }), canvas);
+  canvas.setAttribute("role", "img");
+  canvas.setAttribute("aria-label", `${panel.title}: probability of inclusion of ${panel.per > 1 ? "groups of features" : "features"} (down, ${panel.rows}) in factors (across, ${panel.columns})`);
+  return el("figure", {}, el("h3", { text: panel.title }), canvas, el("figcaption", { class: "soft", text: `down: features as in the data; across: factors 1 to ${panel.columns}; white 0, dark 1` }));
 }

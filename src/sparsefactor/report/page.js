@@ -1,5 +1,17 @@
 "use strict";
 // Builds the page, section by section, from the data in it.
+function fileName(title, ending) { return title.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "") + "." + ending; }
+function csv(rows) {
+  const cell = (v) => { const text = v == null ? "" : String(v); return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text; };
+  return rows.map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
+}
+function download(title, rows, word) {
+  // The address is made when it is asked for: a large table need not stand in the page twice.
+  const link = el("a", { href: "#", class: "download", download: fileName(title, "csv"), text: `download ${word}`, "aria-label": `download ${title} as ${word}` });
+  link.addEventListener("click", () => { link.href = "data:text/csv;charset=utf-8," + encodeURIComponent(csv(rows())); });
+  return link;
+}
+function scroller(name, child) { return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": name }, child); }
 function sortable(columns, rows, options) {
   // columns: [{name, number}], rows: arrays; options.limit: rows shown at once.
   const state = { column: options?.column ?? -1, down: options?.down ?? false, limit: options?.limit ?? 50, rows };
@@ -19,13 +31,14 @@ function sortable(columns, rows, options) {
       const value = (row) => columns[c].key ? columns[c].key(row[c]) : row[c];
       shown = [...shown].sort((a, b) => sign * (number ? (value(a) ?? -Infinity) - (value(b) ?? -Infinity) : String(value(a)).localeCompare(String(value(b)), "en", { numeric: true })));
     }
-    body.replaceChildren(...shown.slice(0, state.limit).map((row) => el("tr", {}, ...row.map((cell, c) => el("td", { class: columns[c].number ? "number" : null, text: fmt(cell) })))));
+    body.replaceChildren(...shown.slice(0, state.limit).map((row) => el("tr", {}, ...row.map((cell, c) => el("td", { class: columns[c].number ? "number" : null, text: fmt(cell, columns[c].decimals) })))));
     count.textContent = `${Math.min(state.limit, shown.length)} of ${shown.length.toLocaleString("en")} rows`;
     more.textContent = "show more"; more.hidden = shown.length <= state.limit;
   }
   more.addEventListener("click", () => { state.limit *= 4; draw(); });
   draw();
-  const node = el("div", {}, el("div", { class: "scroll" }, el("table", {}, el("thead", {}, el("tr", {}, ...heads)), body)), el("div", { class: "controls" }, count, more));
+  const link = download(options?.name ?? "table", () => [columns.map((c) => c.name), ...state.rows], "CSV");
+  const node = el("div", {}, scroller(options?.name ?? "table", el("table", {}, el("caption", { class: "hidden", text: options?.name ?? "table" }), el("thead", {}, el("tr", {}, ...heads)), body)), el("div", { class: "controls" }, count, more, link));
   return { node, set: (next) => { state.rows = next; draw(); } };
 }
 const RENDER = {
@@ -34,9 +47,22 @@ const RENDER = {
     const cell = (entry) => el("td", {}, el("span", { class: "verdict " + entry.kind, text: entry.word }), " ", entry.text);
     const head = el("tr", {}, ...["claim of the paper", "as in the paper", "this package's default"].map((text) => el("th", { scope: "col", text })));
     const body = s.claims.map((claim) => el("tr", {}, el("td", { text: claim.claim }), cell(claim.plain), cell(claim.default)));
-    return [el("div", { class: "scroll claims" }, el("table", {}, el("thead", {}, head), el("tbody", {}, ...body)))];
+    const words = (entry) => `${entry.word}: ${entry.text}`;
+    const link = download(s.title, () => [["claim", "as in the paper", "default"], ...s.claims.map((c) => [c.claim, words(c.plain), words(c.default)])], "CSV");
+    const shown = scroller(s.title, el("table", {}, el("thead", {}, head), el("tbody", {}, ...body)));
+    shown.classList.add("claims");
+    return [shown, el("div", { class: "controls" }, link)];
   },
-  table: (s) => [sortable(s.columns, s.rows).node],
+  table: (s) => [sortable(s.columns, s.rows, { name: s.title }).node],
+  verdict: (s) => [
+    el("p", { class: "verdict-box " + (s.ok ? "good" : "bad") }, el("strong", { text: s.ok ? "Can be used. " : "Not to be trusted yet. " }), s.text.replace(/^Not to be trusted yet\. /, "")),
+    ...s.lines.map((text) => el("p", { text })),
+  ],
+  figure(s) {
+    const source = "data:image/svg+xml;base64," + s.image;
+    const link = el("a", { href: source, class: "download", download: fileName(s.title, "svg"), text: "download SVG", "aria-label": `download ${s.title} as SVG` });
+    return [el("figure", { class: "drawn" }, el("img", { src: source, alt: s.alt, width: s.width }), el("figcaption", { class: "soft", text: s.caption })), el("div", { class: "controls" }, link)];
+  },
   lines(s) {
     const hidden = new Set(), charts = [];
     const legend = el("div", { class: "legend" }, ...Object.entries(s.styles).map(([group, style]) => {
@@ -69,8 +95,9 @@ const RENDER = {
       }
       return out;
     };
-    const table = sortable(columns, rows(), { column: 1, down: true, limit: 25 });
-    const bars = el("div", { class: "bars" });
+    const table = sortable(columns, rows(), { column: 1, down: true, limit: 25, name: "Features of the factor" });
+    const bars = el("div", { class: "bars", role: "img" });
+    const all = () => [["sample", ...s.order.map((k) => `factor ${k + 1}`)], ...s.samples.map((name, j) => [name, ...s.order.map((k) => F[j * K + k])])];
     function draw() {
       const k = Number(select.value), values = s.samples.map((_, j) => F[j * K + k]);
       const largest = Math.max(1e-12, ...values.map(Math.abs));
@@ -81,12 +108,14 @@ const RENDER = {
         const bar = el("i", { class: values[j] < 0 ? "below" : null, style: `width:${w}%;left:${values[j] < 0 ? 50 - w : 50}%` });
         return el("div", { title: `${s.samples[j]}: ${fmt(values[j])}` }, el("span", { text: s.samples[j] }), el("b", {}, bar));
       }));
+      const top = order.slice().sort((a, b) => Math.abs(values[b]) - Math.abs(values[a])).slice(0, 3);
+      bars.setAttribute("aria-label", `Bars of factor ${k + 1} over samples; largest: ` + top.map((j) => `${s.samples[j]} ${fmt(values[j])}`).join(", "));
       table.set(rows());
     }
     select.addEventListener("change", draw); search.addEventListener("input", () => table.set(rows()));
     draw();
     const many = s.samples.length > 60 ? "The 60 samples in which the factor is most active" : "Activation in each sample";
-    return [el("div", { class: "controls" }, select, search), el("div", { class: "grid" }, el("div", {}, el("h3", { text: "Features" }), table.node), el("div", {}, el("h3", { text: many }), bars))];
+    return [el("div", { class: "controls" }, select, search), el("div", { class: "grid" }, el("div", {}, el("h3", { text: "Features" }), table.node), el("div", {}, el("h3", { text: many }), bars, el("div", { class: "controls" }, download("Activations", all, "CSV"))))];
   },
   record: (s) => [el("details", {}, el("summary", { text: "settings, versions, machine, time" }), el("pre", { text: JSON.stringify(s.record, null, 2) }))],
 };
@@ -94,7 +123,7 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const main = document.querySelector("main"), nav = document.querySelector("nav");
 data.sections.forEach((section, n) => {
   nav.append(el("a", { href: `#s${n}`, text: section.title }));
-  main.append(el("section", { id: `s${n}` }, el("h2", { text: section.title }), section.note ? el("p", { class: "soft", text: section.note }) : null, ...RENDER[section.kind](section)));
+  main.append(el("section", { id: `s${n}`, "aria-labelledby": `h${n}` }, el("h2", { id: `h${n}`, text: section.title }), section.note ? el("p", { class: "soft", text: section.note }) : null, ...RENDER[section.kind](section)));
 });
 document.body.append(tip);
 document.body.dataset.ready = "yes";

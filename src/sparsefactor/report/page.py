@@ -5,11 +5,12 @@ from __future__ import annotations
 import html
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
+from ..version import __version__
 from .sections import Section
 
 PAGE = """<!doctype html>
@@ -17,6 +18,7 @@ PAGE = """<!doctype html>
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
 <meta http-equiv="Content-Security-Policy"
  content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:">
 <link rel="icon" href="data:,">
@@ -26,9 +28,12 @@ PAGE = """<!doctype html>
 </style>
 </head>
 <body>
+<a class="skip" href="#content">Skip to the report</a>
 <header><h1>{title}</h1><p class="soft">{subtitle}</p>{notice}<nav aria-label="sections"></nav></header>
-<main><noscript>This page draws its tables and figures with a script of its own; allow it to run.</noscript></main>
-<footer><p class="soft">Made by sparsefactor.</p></footer>
+<main id="content">
+<noscript>This page draws its tables and figures with a script of its own; allow it to run.</noscript>
+</main>
+<footer><p class="soft">Made by sparsefactor {version}.</p></footer>
 <script type="application/json" id="data">{data}</script>
 <script>
 {script}
@@ -50,15 +55,21 @@ def render(title: str, subtitle: str, sections: Sequence[Section], *, notice: st
         notice=f'<p class="notice">{html.escape(notice)}</p>' if notice else "",
         style=(here / "report.css").read_text(encoding="utf-8"),
         data=data,
+        version=html.escape(__version__),
         script=script,
     )
 
 
 def write_page(path: Path, page: str) -> None:
-    """Whole or not at all."""
+    """Whole or not at all; a full disk leaves what was there, and nothing beside it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(page)
-    os.chmod(name, 0o644)
-    os.replace(name, path)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
+    try:
+        with temporary.open("x", encoding="utf-8") as file:  # with the permissions that the user's umask leaves
+            file.write(page)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

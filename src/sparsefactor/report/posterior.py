@@ -1,4 +1,4 @@
-"""The report of any posterior: what was fitted, how it went, its factors."""
+"""The report of any posterior: can it be trusted, what does it say, its factors, how it was made."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 
 from .. import plot
-from ..posterior import MCMCPosterior, Status, VIPosterior
-from . import sections
+from ..frames import included
+from ..posterior import MCMCPosterior, VIPosterior
+from ..words import percent, plural
+from . import sections, words
+from .figures import figure
 from .page import render
 from .sections import Section
 
@@ -17,62 +20,66 @@ def posterior_page(p: VIPosterior | MCMCPosterior, *, title: str = "Sparse facto
     """One page for a posterior of either kind."""
     G, N, K = len(p.feature_names), len(p.sample_names), p.n_factors
     method = "variational inference" if isinstance(p, VIPosterior) else "Gibbs sampling"
+    ok, verdict = words.verdict(p)
     shown = [
-        sections.table("Summary", [{"what": name, "value": value} for name, value in summary(p).items()]),
-        *(vi_sections(p) if isinstance(p, VIPosterior) else []),
-        sections.table("Factors at a glance", factor_rows(p)),
+        sections.verdict("Verdict and summary", ok, verdict, words.story(p)),
+        sections.table(
+            "Factors at a glance",
+            factor_rows(p),
+            "A factor's share is what leaving it out would cost of the data's variance; features are in a factor where "
+            "that is more likely than not.",
+        ),
+        figure(
+            "Variance explained",
+            plot.variance_explained(p),
+            "Bars: " + "; ".join(f"factor {k + 1} {percent(s)}" for k, s in enumerate(_shares(p)) if not p.empty[k]),
+            "What leaving each factor out would cost, in percent of the data's variance.",
+        ),
         sections.factors(
             "Factors and their features",
             loadings=p.loadings_mean,
-            shares=np.where(p.empty, 0.0, p.variance_explained(by="factor")),
+            shares=np.where(p.empty, 0.0, _shares(p)),
             loadings_sd=p.loadings_sd,
             inclusion=p.inclusion_prob,
             activations=p.activations_mean,
             feature_names=p.feature_names,
             sample_names=p.sample_names,
-            note="Choose a factor; search features by name; click a column to sort.",
+            note="Choose a factor; search features by name; press a column's name to sort.",
         ),
-        sections.heatmaps("Probability of inclusion", {"inclusion": p.inclusion_prob}),
+        figure(
+            "Probability of inclusion",
+            plot.heatmap(p),
+            f"Heatmap of {plural(G, 'feature')} by the factors that hold something, dark where a feature is in one. "
+            f"Features in each: {', '.join(str(n) for n in included(p)[~p.empty])}.",
+            "Features with the same factors stand together, in the order of the factors; those in none come last.",
+        ),
+        *(vi_sections(p) if isinstance(p, VIPosterior) else mcmc_sections(p)),
+        sections.table("Settings and data", words.settings(p)),
     ]
-    return render(title, f"{G:,} features, {N:,} samples, {K} factors, by {method}", shown)
+    return render(title, f"{N:,} samples, {G:,} features, {K} factors, by {method}", shown)
 
 
-def summary(p: VIPosterior | MCMCPosterior) -> dict[str, str]:
-    """What a reader asks first, as text."""
-    inclusion = "learnt" if p.prior.learns_inclusion else "fixed"
-    facts = {
-        "features": f"{len(p.feature_names):,}",
-        "samples": f"{len(p.sample_names):,}",
-        "factors": str(p.n_factors),
-        "inclusion": inclusion if p.prior.n_modules == 1 else f"{inclusion}, up to {p.prior.n_modules} modules",
-        "noise": p.prior.noise,
-        "active loadings": f"{int((p.inclusion_prob > 0.5).sum()):,} of {p.inclusion_prob.size:,}",
-    }
-    if isinstance(p, VIPosterior):
-        facts |= {"ELBO": f"{p.elbo:,.3f}", "status": f"{p.status.name.lower()}: {p.status.value}"}
-        if p.signal_mean is not None:
-            cut = p.status is Status.INTERRUPTED
-            facts["predictions"] = f"mean over {'those that converged of ' if cut else ''}{len(p.trial_records)} trials"
-    else:
-        draws = p.permutations.shape[1]
-        facts |= {"chains": str(p.n_chains), "draws of each": f"{draws:,}"}
-    return facts
+def _shares(p: Any) -> Any:
+    return p.variance_explained(by="factor")
 
 
-def factor_rows(p: Any) -> list[dict[str, Any]]:
-    """A line per factor: share of variance, active features, the strongest of them."""
-    share, empty = p.variance_explained(by="factor"), p.empty
-    rows = []
+def factor_rows(p: VIPosterior | MCMCPosterior) -> list[dict[str, Any]]:
+    """A line per factor: share of variance in percent, features in, the strongest of them, how sure it is."""
+    share, empty, count = _shares(p), p.empty, included(p)
+    table = p.summary()
+    rows: list[dict[str, Any]] = []
     for k in range(p.n_factors):
-        top = np.argsort(-np.abs(p.loadings_mean[:, k]), kind="stable")[:3]
-        rows.append(
-            {
-                "factor": int(k) + 1,
-                "share of variance": float(share[k]),
-                "features in": int((p.inclusion_prob[:, k] > 0.5).sum()),
-                "strongest": ", ".join(str(p.feature_names[i]) for i in top) if not empty[k] else "empty",
-            }
-        )
+        row = {
+            "factor": k + 1,
+            "share of variance (%)": 0.0 if empty[k] else 100 * float(share[k]),
+            "features in": int(count[k]),
+            "strongest": "empty" if empty[k] else words.strongest(p, k),
+        }
+        if isinstance(p, MCMCPosterior):
+            row["R-hat"] = float(table["r_hat"].iloc[k])
+        elif np.isfinite(p.stability).any():
+            row["stability"] = float(p.stability[k])
+        rows.append(row)
     return rows
 
 
@@ -90,19 +97,69 @@ def module_rows(p: VIPosterior) -> list[dict[str, Any]]:
 
 
 def vi_sections(p: VIPosterior) -> list[Section]:
+    elbos = [float("nan") if record["elbo"] is None else float(record["elbo"]) for record in p.trial_records]
     rows = [
-        {name: ("" if value is None else value) for name, value in trial.items() if name != "won"}
-        | {"won": "yes" if trial.get("won") else ""}
-        for trial in p.trial_records
+        {"trial": int(record["trial"]) + 1, "ELBO": elbo, "below the best": f"{max([p.elbo, *elbos]) - elbo:,.3f}"}
+        | {
+            name.replace("_", " "): ("" if value is None else value)
+            for name, value in record.items()
+            if name not in ("trial", "elbo", "won")
+        }
+        | {"won": "yes" if record.get("won") else ""}
+        for record, elbo in zip(p.trial_records, elbos, strict=True)
     ]
     found = [sections.table("Modules of features", module_rows(p))] if p.module_prob is not None else []
-    found.append(sections.table("Trials", rows))
-    seconds, elbo = np.asarray(p.elbo_history["seconds"]), np.asarray(p.elbo_history["elbo"])
-    if len(seconds) > 1:
-        # A geometric choice of at most a few hundred points draws the same line.
-        chosen = np.unique(np.geomspace(1, len(seconds), 300).astype(int) - 1)
-        line = plot.Line(seconds[chosen].tolist(), elbo[chosen].tolist(), "winning trial", True)
+    found.append(sections.table("Trials", rows, "Each start climbs by itself; most are dropped on the way."))
+    if len(p.elbo_history["elbo"]) > 1:
         found.append(
-            sections.lines("The ELBO's climb", [plot.Panel("winning trial", "ELBO", [line])], [["winning trial"]])
+            figure(
+                "The ELBO's climb",
+                plot.elbo(p),
+                f"Lines of the ELBO of {plural(len(p.trial_records), 'trial')} over iterations; the best ends at "
+                f"{p.elbo:,.3f}.",
+                "Left: the ELBO. Right: how far it is below the best, on a log scale. Thick: the trial that won.",
+            )
         )
     return found
+
+
+def mcmc_sections(p: MCMCPosterior) -> list[Section]:
+    table = p.diagnostics().table
+    rows = [
+        {
+            "subject": str(subject),
+            "R-hat": float(line["r_hat"]),
+            "effective draws, bulk": float(line["ess_bulk"]),
+            "effective draws, tails": float(line["ess_tail"]),
+            "mixes worst": str(line["worst"]).replace("_", " "),
+        }
+        for subject, line in table.iterrows()
+    ]
+    chains = f"{plural(p.n_chains, 'chain')} of {plural(p.permutations.shape[1], 'draw')}"
+    worst = float(np.nanmax(table["r_hat"])) if table["r_hat"].notna().any() else float("nan")
+    return [
+        sections.table(
+            "Convergence",
+            rows,
+            "R-hat near 1 and many effective draws: the chains agree. The worst of each is shown.",
+        ),
+        figure(
+            "Traces",
+            plot.trace(p),
+            f"Lines of {chains}: log joint density and size of the strongest factors' loadings, draw by draw. The "
+            f"largest R-hat is {worst:.3f}.",
+            "After relabelling. Chains that agree lie on top of each other, without drift.",
+        ),
+        figure(
+            "Ranks",
+            plot.rank(p),
+            f"Histograms of ranks of {chains}, a line for each chain; the largest R-hat is {worst:.3f}.",
+            "Where chains agree, every chain's ranks are flat (dotted line).",
+        ),
+        figure(
+            "Agreement between chains",
+            plot.agreement(p),
+            "Heatmap of the cosine between each chain's mean activations and those of all chains, by factor.",
+            "1: the chain has the same factor.",
+        ),
+    ]

@@ -11,15 +11,24 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import plot
 from ..explained import EMPTY
+from ..reading.names import shown
 
 Section = dict[str, Any]
 
 MOST_HEATMAP_ROWS = 800
+LONGEST_NAME = 200  # characters
+ALIKE = 0.5  # numbers that differ by less than this share of the largest are told apart by their later digits
+MOST_DECIMALS = 3  # a thousandth of a nat, or of an R-hat, is as fine as anyone reads
 MOST_LOADINGS = 1_500_000  # numbers of a factor table that a page may carry; beyond, features with no part are left out
 
 
 def text(title: str, words: str) -> Section:
     return {"kind": "text", "title": title, "text": words}
+
+
+def verdict(title: str, ok: bool, words: str, lines: Sequence[str]) -> Section:
+    """What a reader must know before all else. ok: the result can be used; lines: what it says, a sentence each."""
+    return {"kind": "verdict", "title": title, "note": "", "ok": ok, "text": words, "lines": list(lines)}
 
 
 def claims(title: str, rows: Sequence[Mapping[str, Any]], note: str = "") -> Section:
@@ -38,7 +47,12 @@ def table(title: str, rows: Sequence[Mapping[str, Any]], note: str = "") -> Sect
     """rows: of one kind each column; numbers sort as numbers."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     numeric = {name: all(isinstance(row.get(name, 0.0), int | float) for row in rows) for name in names}
-    columns = [{"name": name, "number": numeric[name]} for name in names]
+    columns = [
+        {"name": name, "number": numeric[name], "decimals": decimals([row.get(name) for row in rows])}
+        if numeric[name]
+        else {"name": name, "number": False}
+        for name in names
+    ]
     cells = [[_plain(row.get(name, None if numeric[name] else "")) for name in names] for row in rows]
     return {"kind": "table", "title": title, "note": note, "columns": columns, "rows": cells}
 
@@ -100,7 +114,7 @@ def factors(
     """
     L, P, F = (np.asarray(values, dtype=np.float32) for values in (loadings, inclusion, activations))
     sd = None if loadings_sd is None else np.asarray(loadings_sd, dtype=np.float32)
-    names = np.asarray([str(name) for name in feature_names], dtype=object)
+    names = np.asarray([shown(name, LONGEST_NAME) for name in feature_names], dtype=object)
     share = np.asarray(shares, dtype=np.float64)
     solid = np.count_nonzero(share > EMPTY)
     order = np.argsort(-share, kind="stable")[: max(1, solid)]
@@ -120,7 +134,7 @@ def factors(
         "order": order.tolist(),
         "shares": share.tolist(),
         "features": names.tolist(),
-        "samples": [str(name) for name in sample_names],
+        "samples": [shown(name, LONGEST_NAME) for name in sample_names],
         "loadings": encoded(L),
         "sd": None if sd is None else encoded(sd),
         "inclusion": encoded(np.round(255 * np.clip(P, 0, 1)).astype(np.uint8)),
@@ -138,8 +152,21 @@ def encoded(values: NDArray[Any]) -> str:
     return base64.b64encode(ordered.astype(ordered.dtype.newbyteorder("<")).tobytes()).decode("ascii")
 
 
+def decimals(values: Sequence[Any]) -> int | None:
+    """Decimals under which a column's numbers have about three digits, and differ where they differ; None: whole."""
+    known = np.unique([v for v in values if isinstance(v, float) and np.isfinite(v)])
+    if not len(known):
+        return None
+    largest, gaps = np.abs(known).max(), np.diff(known)
+    wanted = [2 - np.floor(np.log10(largest))] if largest > 0 else []
+    gaps = gaps[gaps >= 10.0**-MOST_DECIMALS]
+    if len(gaps) and known[-1] - known[0] < ALIKE * largest:
+        wanted.append(np.ceil(-np.log10(gaps.min())))
+    return int(np.clip(max(wanted, default=0), 0, MOST_DECIMALS))
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, bool) or value is None or isinstance(value, int | str):
         return value
     number = float(value)
-    return float(f"{number:.6g}") if np.isfinite(number) else None
+    return float(f"{number:.12g}") if np.isfinite(number) else None
