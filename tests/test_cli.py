@@ -214,6 +214,16 @@ def test_good_draws_leave_no_run_behind(table, tmp_path, monkeypatch) -> None:
     assert "The draws can be used" in run("summary", tmp_path / "run")
 
 
+def test_until_converged_goes_on_by_itself(table, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("sparsefactor.diagnostics.verdict.ESS_PER_CHAIN", 1000)  # never enough
+    options = ("--chains", 2, "--warmup", 2, "--draws", 4, "--until", "converged")
+    done = invoke("sample", table, "-k", 2, *options, "--out", tmp_path / "p.sf", "--json")
+    assert done.exit_code == console.NOT_TRUSTED
+    assert json.loads(done.stdout)["draws"] == 64
+    run("sample", table, "-k", 2, *options, "--max-seconds", 0, "--path", tmp_path / "run", code=console.NOT_TRUSTED)
+    assert sf.load(tmp_path / "run").permutations.shape[1] == 4
+
+
 def test_resume_needs_a_run(table, tmp_path) -> None:
     assert "--path to begin one" in refused("sample", table, "-k", 2, "--resume", tmp_path / "none")
     assert "must agree" in refused("sample", table, "-k", 2, "--resume", tmp_path, "--path", tmp_path / "a")

@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 import warnings
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,11 +26,20 @@ from .options import Center, Data, Factors, Inclusion, Modules, Noise, NoiseOf, 
 MORE_ITERATIONS = 50_000
 # Python's remedies, as the command line spells them.
 SPELT = (
-    (r"run longer \(the same path with larger n_draws goes on\)", "run longer: the same command with --draws {more}"),
+    (
+        r"run longer \(the same path with larger n_draws goes on\)",
+        "run longer: the same command with --draws {more}, or --until converged",
+    ),
     (r"run more chains \(n_chains=4\) and draws", "run more chains: --chains 4 --draws {more}"),
     (r"keep_chains\(\[([^\]]*)\]\)", r"sparsefactor summary, report or export with --chains \1"),
     (r"sample again", "sample again with another --seed"),
+    (r"n_draws=", "--draws "),
+    (r"max_seconds=", "--max-seconds "),
 )
+
+
+class Until(StrEnum):
+    converged = "converged"
 
 
 def settings_of(center: bool, scale: bool) -> dict[str, Any]:
@@ -107,6 +117,7 @@ def fit(
     "sparsefactor sample X.csv --factors 2 --draws 500 --out draws.sf",
     "sparsefactor sample X.csv --factors 2 --draws 500 --path run     # draws go to a folder, and may be more later",
     "sparsefactor sample X.csv --factors 2 --draws 1000 --resume run",
+    "sparsefactor sample X.csv --factors 2 --draws 200 --until converged --max-seconds 60 --out draws.sf",
     reads=True,
 )
 def sample(
@@ -125,6 +136,9 @@ def sample(
     warmup: Annotated[int, typer.Option(min=0, help="Sweeps of each chain that are not kept.")] = 500,
     draws: Annotated[int, typer.Option(min=1, help="Draws of each chain that are kept.")] = 1000,
     thin: Annotated[int, typer.Option(min=1, help="Sweeps for each draw.")] = 1,
+    until: Annotated[Until | None, typer.Option(help="Double the draws until the verdict is good.")] = None,
+    max_seconds: Annotated[float | None, typer.Option(min=0, help="With --until: no longer than about that.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Go on with a run of another version.")] = False,
     center: Center = True,
     scale: Scale = False,
     seed: Seed = 0,
@@ -146,6 +160,9 @@ def sample(
             thin=thin,
             seed=seed,
             path=folder,
+            until=None if until is None else until.value,
+            max_seconds=max_seconds,
+            force=force,
             **settings_of(center, scale),
         )
     except KeyboardInterrupt:
@@ -156,6 +173,7 @@ def sample(
         p.save(out)
     found = p.diagnostics()
     own = path is None and resume is None
+    draws = p.permutations.shape[1]
     verdict = spelt(found.verdict, draws)
     worst = {"r_hat": found.table["r_hat"].max(), "ess": found.table["ess_bulk"].min()}
     where = folder if out is None else out

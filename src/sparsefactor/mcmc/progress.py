@@ -159,7 +159,7 @@ class RichView:
             if r.chain not in self.tasks:
                 self.tasks[r.chain] = self.bars.add_task("", total=r.n_sweeps, chain=r.chain, text="")
             text = f"{_rate(r)} {_left(r)}  {r.active_loadings} active  log joint {r.log_joint:.1f}"
-            self.bars.update(self.tasks[r.chain], completed=r.sweep, text=text)
+            self.bars.update(self.tasks[r.chain], completed=r.sweep, total=r.n_sweeps, text=text)
         self.bars.refresh()
 
     def close(self) -> None:
