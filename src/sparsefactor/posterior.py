@@ -515,10 +515,35 @@ class MCMCPosterior(_Posterior):
         )
         return rearranged(replace(kept, **reduced(kept, _shares(weights, len(chosen)))))
 
-    def combine(self, weights: ArrayLike) -> MCMCPosterior:
-        """The mixture of the chains with these weights, (chain,); `draws` stays as it is, all moments change."""
+    def combine(self, weights: ArrayLike | Literal["stacking"], X: Any = None) -> MCMCPosterior:
+        """The mixture of the chains with these weights; `draws` stays as it is, all moments change.
+
+        Parameters
+        ----------
+        weights : array of shape (chain,), or "stacking"
+            "stacking" finds the mixture that predicts entries left out best, where chains sit in several modes.
+        X : array of shape (n_samples, n_features), optional
+            The data, for "stacking".
+
+        Returns
+        -------
+        MCMCPosterior
+            With `weights` set.
+
+        Examples
+        --------
+        >>> import sparsefactor as sf
+        >>> X = sf.simulate(n_features=20, n_samples=15, inclusion=[0.5], snr=5, seed=0).X
+        >>> mc = sf.sample(X, sf.Prior(n_factors=1, inclusion=0.5), n_chains=2, n_warmup=20, n_draws=200)
+        >>> float(mc.combine("stacking", X).weights.sum().round(6))
+        1.0
+        """
         from .storage import rearranged, reduced
 
+        if isinstance(weights, str) and weights == "stacking":
+            from .questions.stacking import stacking_weights
+
+            weights = stacking_weights(self, X)
         shares = _shares(weights, self.n_chains)
         return rearranged(replace(self, weights=shares, **reduced(self, shares)))
 

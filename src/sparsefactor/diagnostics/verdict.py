@@ -104,7 +104,10 @@ def _say(
     if len(modes) > 1:
         listed = "; ".join(f"{m.name}: {_listed(m.chains)} (log joint {m.log_joint:.1f})" for m in modes)
         said.append(f"the chains sit in {len(modes)} modes, {listed}")
-        remedies.append(f"look at one mode: keep_chains({list(modes[0].chains)})")
+        remedies.append(
+            f"look at one mode: keep_chains({list(modes[0].chains)}); or weigh the chains by how they predict: "
+            f'combine("stacking", X)'
+        )
     if said:
         return False, f"Not to be trusted yet. {'; '.join(said)}. Remedy: {'; or '.join(remedies)}."
     return True, (
