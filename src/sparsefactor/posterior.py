@@ -541,7 +541,7 @@ class MCMCPosterior(_Posterior):
         from .storage import rearranged, reduced
 
         if isinstance(weights, str) and weights == "stacking":
-            from .questions.stacking import stacking_weights
+            from .questions import stacking_weights
 
             weights = stacking_weights(self, X)
         shares = _shares(weights, self.n_chains)

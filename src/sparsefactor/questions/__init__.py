@@ -9,3 +9,4 @@ from .false_rates import discoveries as discoveries
 from .false_rates import local_false_sign_rate as local_false_sign_rate
 from .missing import impute as impute
 from .project import transform as transform
+from .stacking import stacking_weights as stacking_weights
