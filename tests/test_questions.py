@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -12,6 +13,7 @@ from scipy.stats import gamma, multivariate_normal, norm
 import sparsefactor as sf
 from sparsefactor.model import Prior
 from sparsefactor.questions.noise import over_noise
+from sparsefactor.questions.rows import loading_covariance
 from sparsefactor.questions.samples import scale_of
 
 NOISES = ("feature", "shared", "sample")
@@ -267,6 +269,40 @@ def test_sd_under_q_is_that_of_draws_from_q():
         f = rng.multivariate_normal(p.activations_mean[j], p.parameters["f_var"][j], len(L))
         x = np.einsum("sk,sk->s", L[:, i], f) + rng.standard_normal(len(L)) / np.sqrt(tau[:, i])
         np.testing.assert_allclose(sd[j, i], x.std(), rtol=0.03)
+
+
+def test_sd_of_new_samples_has_signal_and_noise_draw_by_draw():
+    mc = draws("feature", 0.15)
+    X = holes(simulated(seed=9).X)
+    values, sd = mc.impute(X, return_sd=True)
+    j, i = np.argwhere(np.isnan(X))[3]
+    seen = ~np.isnan(X[j])
+    posterior = mc.draws["posterior"].to_dataset().stack(s=("chain", "draw")).transpose("s", ...)
+    means, variances = [], []
+    for L, tau in zip(posterior["loadings"].values, posterior["noise_precision"].values, strict=True):
+        V = np.linalg.inv(np.eye(2) + (L[seen].T * tau[seen]) @ L[seen])
+        means.append(L[i] @ V @ (L[seen].T * tau[seen]) @ (X[j] - mc.labels.offset)[seen])
+        variances.append(L[i] @ V @ L[i] + 1 / tau[i])
+    np.testing.assert_allclose(values[j, i], np.mean(means) + mc.labels.offset[i], rtol=1e-9)
+    np.testing.assert_allclose(sd[j, i], np.sqrt(np.mean(variances) + np.var(means)), rtol=1e-9)
+
+
+def test_modules_tie_the_loadings_of_a_feature():
+    rng = np.random.default_rng(4)
+    p = vi_fit("feature", "joint", n_modules=2)
+    G, K, M = 30, 2, 2
+    within, member = rng.uniform(0.1, 0.9, (G, K, M)), rng.dirichlet([1.0, 1.0], G)
+    mu, s2 = rng.standard_normal((G, K)), rng.uniform(0.1, 0.5, (G, K))
+    within[7], member[7], mu[7] = [[0.9, 0.2], [0.8, 0.1]], [0.6, 0.4], [1.5, -1.2]
+    eta = np.einsum("ikm,im->ik", within, member)
+    sd = np.sqrt(eta * (mu**2 + s2) - (eta * mu) ** 2)
+    q = p.parameters | {"mu": mu, "s2": s2, "eta": eta, "within": within, "member": member}
+    changed = replace(p, parameters=q, loadings_mean=eta * mu, loadings_sd=sd, inclusion_prob=eta)
+    module = (rng.random(200_000) < member[7, 1]).astype(int)
+    included = rng.random((200_000, K)) < within[7].T[module]
+    L = included * rng.normal(mu[7], np.sqrt(s2[7]), (200_000, K))
+    np.testing.assert_allclose(loading_covariance(changed, slice(7, 8))[0], np.cov(L.T), atol=0.01)
+    assert abs(np.cov(L.T)[0, 1]) > 0.1  # or the test would prove nothing
 
 
 def test_intervals_of_draws_are_quantiles_of_their_mixture():
