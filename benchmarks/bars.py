@@ -28,7 +28,7 @@ from sparsefactor.engine import build_kernels
 from sparsefactor.mcmc.state import Gibbs
 
 SNRS, SEEDS = (1, 5, 25), range(10)
-PAPER_PRIOR = sf.Prior(inclusion=[0.1] * 5 + [0.9])
+PAPER_PRIOR = sf.Prior.paper(inclusion=[0.1] * 5 + [0.9])
 REFERENCE = Path(__file__).with_name("reference_optima.json")
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 import sparsefactor as sf
 
-PRIOR = sf.Prior(inclusion=[0.1] * 5 + [0.9])
+PRIOR = sf.Prior.paper(inclusion=[0.1] * 5 + [0.9])
 AGREE = 0.95
 
 

@@ -29,7 +29,7 @@ N_CHAINS = 2
 
 def problem(size: str) -> tuple[Gibbs, GibbsState]:
     if size.startswith("800"):
-        sim, prior = sf.simulate_paper(snr=5, seed=0), sf.Prior(inclusion=[0.1] * 5 + [0.9])
+        sim, prior = sf.simulate_paper(snr=5, seed=0), sf.Prior.paper(inclusion=[0.1] * 5 + [0.9])
     else:
         sim = sf.simulate(n_features=1000, n_samples=44, inclusion=[0.1] * 26, snr=2, seed=0)
         prior = sf.Prior(n_factors=26, inclusion=0.1)

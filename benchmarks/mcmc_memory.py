@@ -61,7 +61,7 @@ def main() -> None:
         X = pd.read_csv(args.data, index_col=0).to_numpy().T
         prior = sf.Prior(n_factors=args.factors, inclusion=sf.Beta(1, 9))
     elif args.features is None:
-        X, prior = sf.simulate_paper(snr=5, seed=0).X, sf.Prior(inclusion=[0.1] * 5 + [0.9])
+        X, prior = sf.simulate_paper(snr=5, seed=0).X, sf.Prior.paper(inclusion=[0.1] * 5 + [0.9])
     else:
         inclusion = [0.1] * args.factors
         X = sf.simulate(n_features=args.features, n_samples=args.samples, inclusion=inclusion, snr=5, seed=0).X

@@ -28,7 +28,7 @@ from sparsefactor.mcmc.moves import MOVES
 from sparsefactor.mcmc.state import Gibbs
 
 SETS = {"plain": (), "scale": ("scale",), "all": tuple(MOVES)}
-PRIOR = sf.Prior(inclusion=[0.1] * 5 + [0.9])
+PRIOR = sf.Prior.paper(inclusion=[0.1] * 5 + [0.9])
 
 
 def ess(draws: np.ndarray) -> float:
@@ -38,7 +38,7 @@ def ess(draws: np.ndarray) -> float:
 
 def chain(sim: sf.Simulation, moves: tuple[str, ...], sweeps: int, warmup: int = 500) -> dict[str, Any]:
     data = as_data(sim.X)
-    start = dispersed_start(sf.fit_vi(data, PRIOR), PRIOR, np.random.default_rng(0))
+    start = dispersed_start(sf.fit_vi(data, PRIOR), PRIOR, np.random.default_rng(0), data.unit)
     key = stream_key(1, 0)
     kept: dict[str, list[np.ndarray]] = {"f2": [], "l2": [], "active": [], "cosines": [], "signal": []}
     with single_blas_thread():

@@ -20,7 +20,7 @@ import sparsefactor as sf
 SNRS, SEEDS = (1, 5, 25), range(10)
 MIX = {"ica": 150, "varimax": 80, "rotation": 80, "random": 40}
 PRIORS = {
-    "fixed": sf.Prior(inclusion=[0.1] * 5 + [0.9]),
+    "fixed": sf.Prior.paper(inclusion=[0.1] * 5 + [0.9]),
 }
 
 

@@ -10,7 +10,7 @@ import time
 
 import sparsefactor as sf
 
-PRIOR = sf.Prior(inclusion=[0.1] * 5 + [0.9])
+PRIOR = sf.Prior.paper(inclusion=[0.1] * 5 + [0.9])
 
 
 def main() -> None:

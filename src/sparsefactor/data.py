@@ -7,13 +7,14 @@ With zeros there, the two products Y F' and (tau L)' Y need no mask; only Gram m
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .annotated import READERS
+from .checks import checked_flag
 from .computed import computed
 from .containers import ARRAY, container_of, from_xarray
 from .names import checked_names, shown
@@ -21,6 +22,7 @@ from .names import checked_names, shown
 # Squares of the entries and their sums over a matrix must stay inside float64's range.
 LARGEST_MAGNITUDE = 1e150
 CHUNK_ENTRIES = 1_000_000
+ORDINARY = (1e-3, 1e3)  # root mean squares at which data are taken as they are
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,8 @@ class Data:
     """A checked data matrix in the paper's orientation.
 
     Y: (G, N), C-contiguous, 0 where missing. observed: (G, N) bool, or None when complete.
-    offset: (G,), what centring took away. Names are strings, or integers when the user gave none.
+    offset, scale: (G,), what centring took away and scaling divided by. unit: what all of Y was divided by besides, a
+    power of two, so that no digit is lost. Names are strings, or integers when the user gave none.
     """
 
     Y: NDArray[np.floating]
@@ -37,6 +40,12 @@ class Data:
     feature_names: NDArray[Any]
     sample_names: NDArray[Any]
     container: tuple[str, ...] = ARRAY  # what X came as
+    scale: Any = None  # filled with ones where nothing was scaled
+    unit: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.scale is None:
+            object.__setattr__(self, "scale", np.ones(len(self.Y)))
 
     @property
     def n_features(self) -> int:
@@ -99,6 +108,33 @@ class Data:
         total = sum(float(np.sum((self.Y[rows] / biggest) ** 2)) for rows in self.chunks())
         return biggest * float(np.sqrt(total / self.n_observed))
 
+    def at_ordinary_size(self) -> Data:
+        """The same data, divided by a power of two where products of squares might leave float64's range."""
+        if ORDINARY[0] <= self.unit_scale <= ORDINARY[1]:
+            return self
+        unit = 2.0 ** round(np.log2(self.unit_scale))
+        return replace(self, Y=self.Y / self.Y.dtype.type(unit), unit=self.unit * unit)
+
+    def refuse_lost_digits(self) -> None:
+        """Refuse features that vary so little beside their mean that sums of squares would not show it."""
+        mean = self.Y.sum(axis=1, dtype=np.float64) / self.row_count
+        variance = np.maximum(self.row_ss / self.row_count - mean**2, 0.0)
+        lost = np.finfo(self.Y.dtype).eps * mean**2 > np.sqrt(np.finfo(self.Y.dtype).eps) * variance
+        near = np.array(
+            [
+                np.ptp(self.Y[i] if self.observed is None else self.Y[i, self.observed[i]]) > 0
+                for i in np.flatnonzero(lost)
+            ],
+            dtype=bool,
+        )
+        if near.any():
+            name = self.feature_names[np.flatnonzero(lost)[near][0]]
+            raise ValueError(
+                f"a feature's mean must not drown its variation when it is not removed; that of feature {name!s} does "
+                f"({int(near.sum())} such in all); pass center=True"
+                + ("" if self.Y.dtype == np.float64 else ", or dtype=float64")
+            )
+
     def chunks(self) -> Iterator[slice]:
         """Slices of rows of about CHUNK_ENTRIES entries, so that work on the matrix needs no second copy of it."""
         step = max(1, CHUNK_ENTRIES // self.n_samples)
@@ -121,14 +157,16 @@ class Data:
         return total
 
 
-def as_data(X: Any, *, center: bool = False, dtype: Any = np.float64) -> Data:
+def as_data(X: Any, *, center: bool = False, scale: bool = False, dtype: Any = np.float64) -> Data:
     """Check X (n_samples, n_features; NaN = missing) and return it as `Data`.
 
     Takes a NumPy array, a pandas or polars frame, an xarray DataArray (either way round, by its dims' names), a SciPy
     sparse matrix (its zeros are data), an AnnData, a MuData, or a `Data` (returned as it is).
+    center: subtract each feature's mean. scale: divide by its standard deviation (about zero where not centred).
     """
     if isinstance(X, Data):
         return X
+    center, scale = checked_flag("center", center), checked_flag("scale", scale)
     dtype = _checked_dtype(dtype)
     values, samples, features = read_matrix(X)
     n_samples, n_features = values.shape
@@ -146,11 +184,7 @@ def as_data(X: Any, *, center: bool = False, dtype: Any = np.float64) -> Data:
 
     offset = np.zeros(n_features)
     if center:
-        counts = n_samples if observed is None else observed.sum(axis=1)
-        offset = Y.sum(axis=1, dtype=np.float64) / counts
-        Y -= offset[:, None].astype(Y.dtype)
-        if observed is not None:
-            Y[~observed] = 0.0
+        offset = _centred(Y, values.T, observed)
         if not np.any(np.abs(Y) > 1e-12 * np.abs(offset)[:, None]):
             raise ValueError(
                 "data must vary: after centring, every observed entry is zero, since each feature is constant; "
@@ -163,6 +197,7 @@ def as_data(X: Any, *, center: bool = False, dtype: Any = np.float64) -> Data:
         feature_names=features,
         sample_names=samples,
         container=container_of(X),
+        scale=_scaled(Y, offset, observed, n_samples) if scale else None,
     )
 
 
@@ -172,6 +207,39 @@ def read_matrix(X: Any) -> tuple[NDArray[np.floating], NDArray[Any], NDArray[Any
     values = _as_float_matrix(values)
     samples = checked_names(sample_names, values.shape[0], "sample")
     return values, samples, checked_names(feature_names, values.shape[1], "feature")
+
+
+def _centred(
+    Y: NDArray[np.floating], values: NDArray[np.floating], observed: NDArray[np.bool_] | None
+) -> NDArray[np.float64]:
+    """Take each row's mean from Y, in place, in double precision whatever Y's; the means.
+
+    In two steps: the first mean carries the rounding of a sum of large numbers, the second that of the rest alone.
+    """
+    offset = np.zeros(len(Y))
+    for i, row in enumerate(values):
+        seen = slice(None) if observed is None else observed[i]
+        own = np.asarray(row[seen], dtype=np.float64)
+        mean = own.mean()
+        rest = own - mean
+        second = rest.mean()
+        Y[i, seen] = rest - second
+        offset[i] = mean + second
+    return offset
+
+
+def _scaled(
+    Y: NDArray[np.floating], offset: NDArray[np.float64], observed: NDArray[np.bool_] | None, n_samples: int
+) -> NDArray[np.float64]:
+    """Divide each row of Y by its root mean square, in place; a row that does not vary stays as it is."""
+    biggest = np.abs(Y).max(axis=1, initial=0.0).astype(np.float64)
+    varies = biggest > 1e-12 * np.abs(offset)
+    biggest = np.where(varies, biggest, 1.0)
+    square = np.sum((Y / biggest[:, None].astype(Y.dtype)) ** 2, axis=1, dtype=np.float64)
+    counts = n_samples if observed is None else observed.sum(axis=1)
+    spread = np.where(varies, biggest * np.sqrt(np.where(varies, square, 1.0) / counts), 1.0)
+    Y /= spread[:, None].astype(Y.dtype)
+    return spread
 
 
 def _values_and_names(X: Any) -> tuple[Any, Any, Any]:

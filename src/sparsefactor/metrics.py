@@ -19,20 +19,24 @@ def score(p: Any, truth: Simulation) -> dict[str, float]:
     """Accuracy of Z, and RRMSE of loadings, activations and signal, after matching, signs and scaling.
 
     Each factor is scaled so that its activations have the truth's norm, and its loadings inversely. A factor of the
-    truth without partner counts as zeros. A factor of p without partner counts in the signal only.
+    truth without partner counts as zeros. A factor of p without partner counts in the signal only. A fit of centred
+    data is compared with the truth's activations and signal less their means over samples.
     p: with loadings_mean, activations_mean, inclusion_prob and reconstruct().
     """
     matching = match(p, truth)
     loadings = matching.apply(p.loadings_mean)
     activations = matching.apply(p.activations_mean)
-    scale = _scale_to(activations, truth.activations)
+    true_activations, true_signal = truth.activations, truth.signal
+    offset = np.asarray(getattr(getattr(p, "labels", None), "offset", 0.0))
+    if offset.any():  # a centred fit knows nothing of the means
+        true_activations, true_signal = (a - a.mean(axis=0) for a in (true_activations, true_signal))
+    scale = _scale_to(activations, true_activations)
     included = matching.apply(_included(p.inclusion_prob), signed=False)
-    offset = getattr(getattr(p, "labels", None), "offset", 0.0)
     return {
         "z_accuracy": float(np.mean(included == truth.inclusion)),
         "rrmse_loadings": _rrmse(loadings / scale, truth.loadings),
-        "rrmse_activations": _rrmse(activations * scale, truth.activations),
-        "rrmse_signal": _rrmse(_predicted(p) - offset, truth.signal),
+        "rrmse_activations": _rrmse(activations * scale, true_activations),
+        "rrmse_signal": _rrmse(_predicted(p) - offset, true_signal),
     }
 
 

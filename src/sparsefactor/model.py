@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import warnings
+from dataclasses import dataclass, field, fields, replace
 from html import escape
 from typing import Any, Literal, get_args
 
@@ -10,12 +11,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaln, digamma, gammaln, xlog1py, xlogy
 
+from .checks import checked_count
 from .data import Data
 
 Noise = Literal["feature", "shared", "sample"]
 MOST_SHOWN = 12  # numbers of an inclusion prior that its repr lists
 LOG_2PI = float(np.log(2 * np.pi))
 SMALLEST = 1e-150  # of hyperparameters, and one over it the largest: squares of them must stay in range
+# What the priors' rates are where they are left out, in units of the data: of the variance of what a noise precision
+# belongs to, and of the mean square of all entries.
+NOISE_SHAPE, RELATIVE_NOISE_RATE = 2.0, 0.2
+RELATIVE_LOADING_RATE = 1e-3
+PAPER_RATE = 1e-3
+STRONG_SHARE = 0.5  # of the features: where a given rate outweighs the data of more than these, it is worth a warning
+CONSTANT = 1e-10  # of the mean square: a variance below this is none
 
 
 @dataclass(frozen=True)
@@ -47,21 +56,41 @@ class Prior:
     n_modules: features fall into up to so many modules, unknown beforehand, each with inclusion probabilities of its
         own (1.8); needs a Beta. One module: all features are alike.
     noise: "feature" (one noise precision per feature, the paper's), "shared" (one in all) or "sample".
-    noise_shape, noise_rate, loading_shape, loading_rate: of the gamma priors on noise and slab precisions.
+    noise_shape, noise_rate, loading_shape, loading_rate: of the gamma priors on noise and slab precisions. A rate that
+        is left out is in units of the data, so that the answer does not depend on them: 0.2 times the variance of
+        the feature (or sample, or matrix) whose noise it is, and 0.001 times the mean square of all entries for
+        loadings. A number is taken as it is; noise_rate may also be one number for each feature (or sample).
+
+    `Prior.paper` is the paper's prior, with all four at a literal 0.001.
     """
 
     n_factors: int | None = None
-    inclusion: Any = 0.1
+    inclusion: Any = field(default_factory=lambda: Beta(1.0, 1.0))
     n_modules: int = 1
     noise: Noise = "feature"
-    noise_shape: float = 1e-3
-    noise_rate: float = 1e-3
+    noise_shape: float = NOISE_SHAPE
+    noise_rate: Any = None
     loading_shape: float = 1e-3
-    loading_rate: float = 1e-3
+    loading_rate: Any = None
+    settled: bool = field(default=False, repr=False)  # whether the rates are numbers for `Data.Y`: see in_units_of
+
+    @classmethod
+    def paper(cls, **settings: Any) -> Prior:
+        """The paper's prior: inclusion 0.1 unless given, and gamma priors of shape and rate 0.001 in any units."""
+        vague = dict.fromkeys(("noise_shape", "noise_rate", "loading_shape", "loading_rate"), PAPER_RATE)
+        return cls(**{"inclusion": 0.1, **vague, **settings})
 
     def __post_init__(self) -> None:
-        for name in ("noise_shape", "noise_rate", "loading_shape", "loading_rate"):
+        for name in ("noise_shape", "loading_shape"):
             _check_positive(name, getattr(self, name))
+        for name in ("noise_rate", "loading_rate"):
+            value = getattr(self, name)
+            if value is None or self.settled:
+                continue
+            if name == "noise_rate" and np.ndim(value) == 1:
+                object.__setattr__(self, name, _checked_rates(value))
+            else:
+                _check_positive(name, value)
         if not isinstance(self.noise, str) or self.noise not in get_args(Noise):
             raise ValueError(f"noise must be one of {get_args(Noise)}; got {self.noise!r}; choose one of them")
         object.__setattr__(self, "n_modules", checked_count("n_modules", self.n_modules))
@@ -134,19 +163,45 @@ class Prior:
         inclusion = self.inclusion
         if not isinstance(inclusion, Beta) and inclusion.ndim:
             inclusion = inclusion[..., chosen]
-        return Prior(
-            n_factors=len(chosen),
-            inclusion=inclusion,
-            n_modules=self.n_modules,
-            noise=self.noise,
-            noise_shape=self.noise_shape,
-            noise_rate=self.noise_rate,
-            loading_shape=self.loading_shape,
-            loading_rate=self.loading_rate,
-        )
+        return replace(self, n_factors=len(chosen), inclusion=inclusion)
+
+    def in_units_of(self, data: Data) -> Prior:
+        """This prior for `data.Y`, its rates as numbers: noise_rate (G,) or (N,) where noise belongs to these."""
+        if self.settled:
+            return self
+        wanted = {"feature": data.n_features, "sample": data.n_samples}.get(self.noise, 0)
+        rate = self.noise_rate
+        if rate is None:
+            square = {"feature": data.row_ss / data.row_count, "sample": data.column_ss / data.column_count}
+            mean_square = data.unit_scale**2
+            own = np.atleast_1d(square.get(self.noise, np.array(mean_square)))
+            # What does not vary has no scale of its own.
+            rate = RELATIVE_NOISE_RATE * np.where(own > CONSTANT * mean_square, own, mean_square)
+        else:
+            rate = np.asarray(rate, dtype=np.float64) / data.unit**2
+        rate = np.broadcast_to(rate, wanted).copy() if wanted else float(np.mean(rate))
+        loading = self.loading_rate
+        loading = RELATIVE_LOADING_RATE * data.unit_scale**2 if loading is None else loading / data.unit**2
+        return replace(self, noise_rate=rate, loading_rate=float(loading), settled=True)
+
+    def warn_if_strong(self, data: Data) -> None:
+        """Warn where rates given as numbers outweigh what the data say of noise and loadings."""
+        in_units = self.in_units_of(data)
+        if self.noise_rate is not None:
+            total = {"feature": data.row_ss, "sample": data.column_ss}.get(self.noise, data.row_ss.sum())
+            _warn_strong("noise_rate", self.noise_rate, float(np.mean(in_units.noise_rate > 0.5 * total)))
+        if self.loading_rate is not None:
+            strong = in_units.loading_rate > 0.5 * data.n_features * data.unit_scale**2
+            _warn_strong("loading_rate", self.loading_rate, float(strong))
 
     def check_fits(self, data: Data) -> None:
-        """Refuse data whose features an inclusion matrix does not describe."""
+        """Refuse data that a prior with a value for each feature (or sample) does not describe."""
+        wanted = {"feature": data.n_features, "sample": data.n_samples}.get(self.noise)
+        if np.ndim(self.noise_rate) == 1 and len(self.noise_rate) != wanted:
+            raise ValueError(
+                f"noise_rate must be one number, or one for each {self.noise}; got {len(self.noise_rate)} for "
+                f"{wanted}; leave it out or make them agree"
+            )
         if not isinstance(self.inclusion, Beta) and self.inclusion.ndim == 2:
             rows = self.inclusion.shape[0]
             if rows != data.n_features:
@@ -165,10 +220,26 @@ class Prior:
                     )
 
 
-def check_prior(prior: Any) -> None:
-    """Refuse what is not a Prior."""
+class PriorWarning(UserWarning):
+    """Numbers given in a prior decide the answer rather than the data."""
+
+
+def checked_prior(prior: Any, n_factors: Any) -> Prior:
+    """The prior that was passed, or the default one with so many factors; anything else is refused."""
+    if prior is None:
+        if n_factors is None:
+            raise TypeError(
+                "either prior or n_factors must be given; got neither; pass e.g. n_factors=10: it may be more than "
+                "there are, for factors that the data do not support are left empty"
+            )
+        return Prior(n_factors=n_factors)
     if not isinstance(prior, Prior):
         raise TypeError(f"prior must be a Prior; got {prior!r}; pass e.g. sparsefactor.Prior(n_factors=6)")
+    if n_factors is not None and n_factors != prior.n_factors:
+        raise ValueError(
+            f"n_factors must come from one place; got {n_factors!r} beside a prior with {prior.n_factors}; leave it out"
+        )
+    return prior
 
 
 def _check_positive(name: str, value: Any) -> None:
@@ -183,11 +254,23 @@ def _check_positive(name: str, value: Any) -> None:
         )
 
 
-def checked_count(name: str, value: Any) -> int:
-    """A whole number of at least one; anything else is refused."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1; got {value!r}; pass {name} >= 1")
-    return int(value)
+def _checked_rates(rates: Any) -> NDArray[np.float64]:
+    values = np.array(rates, dtype=np.float64)
+    if not (values.size and np.isfinite(values).all() and (values > 0).all()):
+        raise ValueError(f"noise_rate must be positive; got {rates!r}; leave it out or pass numbers above zero")
+    values.flags.writeable = False
+    return values
+
+
+def _warn_strong(name: str, value: Any, share: float) -> None:
+    if share > STRONG_SHARE:
+        given = f"{value:g}" if np.ndim(value) == 0 else "an array"
+        warnings.warn(
+            f"{name}={given} outweighs the data, which are small beside it; leave it out to have it in units of the "
+            "data, or rescale X",
+            PriorWarning,
+            stacklevel=4,
+        )
 
 
 def _row_names(inclusion: Any) -> list[str] | None:
@@ -247,7 +330,7 @@ def log_gamma_density(x: Any, shape: Any, rate: Any) -> Any:
     return shape * np.log(rate) - gammaln(shape) + (shape - 1) * np.log(x) - rate * x
 
 
-def gamma_kl(shape: Any, rate: Any, prior_shape: float, prior_rate: float) -> NDArray[np.float64]:
+def gamma_kl(shape: Any, rate: Any, prior_shape: float, prior_rate: Any) -> NDArray[np.float64]:
     """KL(Gamma(shape, rate) || Gamma(prior_shape, prior_rate)), elementwise (3.9)."""
     return np.asarray(
         (shape - prior_shape) * digamma(shape)
@@ -278,6 +361,7 @@ def log_joint(
     With modules, pi: (K, M + 1), of which each factor uses the first M where `own` (K,) says so and the last one
     otherwise; member: (G,); w: (M,).
     """
+    prior = prior.in_units_of(data)
     Z, tau = np.asarray(Z, dtype=bool), np.atleast_1d(tau)
     weights = tau[:, None] if prior.noise == "feature" else tau[None, :]
     observed = np.ones(data.Y.shape, dtype=bool) if data.observed is None else data.observed

@@ -54,12 +54,17 @@ class Status(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Labels:
-    """The names and the centring that a posterior carries from its data."""
+    """The names, the centring and the scaling that a posterior carries from its data."""
 
     feature_names: NDArray[Any]
     sample_names: NDArray[Any]
-    offset: Array
+    offset: Array  # (n_features,) what was subtracted
     container: tuple[str, ...] = ARRAY  # what X came as, and so what `reconstruct` returns
+    scale: Any = None  # (n_features,) what it was divided by then; None: nothing, and filled with ones
+
+    def __post_init__(self) -> None:
+        if self.scale is None:
+            object.__setattr__(self, "scale", np.ones(len(self.feature_names)))
 
     @staticmethod
     def of(data: Data) -> Labels:
@@ -68,7 +73,12 @@ class Labels:
             sample_names=data.sample_names,
             offset=data.offset,
             container=data.container,
+            scale=data.scale,
         )
+
+    def restored(self, signal: Array) -> Array:
+        """(..., n_features) in the units of X: scaling and centring undone."""
+        return np.asarray(signal * self.scale + self.offset)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -416,7 +426,7 @@ class VIPosterior(_Posterior):
         The mean over all trials where the fit was asked for that (`average=True`), else the best trial's.
         """
         signal = self.activations_mean @ self.loadings_mean.T if self.signal_mean is None else self.signal_mean
-        return np.asarray(signal + self.labels.offset)
+        return self.labels.restored(signal)
 
     def to_datatree(self) -> xarray.DataTree:
         """Moments of q as an xarray DataTree with named dims (feature, observation, factor)."""
@@ -471,7 +481,7 @@ class MCMCPosterior(_Posterior):
 
     def predicted(self) -> Array:
         """(n_samples, n_features) what `reconstruct` returns, as an array whatever X was: a mean over draws."""
-        return self.signal_mean + self.labels.offset
+        return self.labels.restored(self.signal_mean)
 
     def to_datatree(self) -> xarray.DataTree:
         """The draws themselves: groups posterior and sample_stats, ready for ArviZ."""

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .model import Beta, Prior, checked_count, draw_modules
+from .checks import checked_count
+from .model import RELATIVE_LOADING_RATE, RELATIVE_NOISE_RATE, Beta, Prior, draw_modules
 
 Array = NDArray[np.float64]
 
@@ -140,7 +141,9 @@ def simulate(
         L = np.where(Z, given_L, 0.0)
     else:
         if prior is not None:
-            alpha = _gamma(rng_precision, "loading", prior.loading_shape, prior.loading_rate, K)
+            alpha = _gamma(
+                rng_precision, "loading", prior.loading_shape, _rate(prior.loading_rate, RELATIVE_LOADING_RATE), K
+            )
         L = np.where(Z, rng_L.standard_normal((G, K)) / np.sqrt(alpha), 0.0)
     F = rng_F.standard_normal((N, K)) if given_F is None else given_F
 
@@ -150,7 +153,7 @@ def simulate(
     else:
         assert prior is not None
         size = {"feature": (G,), "shared": (), "sample": (N,)}[prior.noise]
-        tau = _gamma(rng_precision, "noise", prior.noise_shape, prior.noise_rate, size)
+        tau = _gamma(rng_precision, "noise", prior.noise_shape, _rate(prior.noise_rate, RELATIVE_NOISE_RATE), size)
     by_sample = prior is not None and prior.noise == "sample"
     noise = rng_noise.standard_normal((N, G)) / np.sqrt(tau[:, None] if by_sample else tau)
     complete = signal + noise
@@ -252,6 +255,11 @@ def _draw_missing(missing: float, N: int, G: int, rng: np.random.Generator) -> N
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def _rate(given: Any, relative: float) -> Any:
+    """A prior's rate; where it is left to the data, that of data with a mean square of one."""
+    return relative if given is None else given
 
 
 def _checked_seed(seed: Any) -> np.random.SeedSequence:

@@ -36,7 +36,7 @@ def starts(data: Data, prior: Prior, init: str | Start, n_trials: int, seed: int
     """The starting points of `n_trials` trials; a Start of the user's own is one trial."""
     if isinstance(init, Start):
         _check_start(init, data, prior)
-        yield init
+        yield init._replace(L=init.L / data.unit)
         return
     if init not in INITS:
         raise ValueError(f"init must be one of {INITS} or a Start; got {init!r}; choose one of them")

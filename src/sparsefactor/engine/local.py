@@ -50,6 +50,7 @@ class CpuKernels:
     """
 
     def __init__(self, data: Data, prior: Prior, n_threads: int | None = None, *, _split_small: bool = False) -> None:
+        prior = prior.in_units_of(data)
         self.data, self.prior = data, prior
         self.problem = build_problem(data, prior)
         self.masked = not data.is_complete
@@ -68,12 +69,12 @@ class CpuKernels:
         self.gibbs_constants = np.zeros(3)
         if self.problem.feature_noise:
             shape, half = self.problem.tau_shape, self.problem.half_count
-            a, b = prior.noise_shape, prior.noise_rate
+            a, b = prior.noise_shape, self.problem.noise_rate
             self.vi_constants[0] = half @ digamma(shape)
             # model.gamma_kl less its terms in log(rate) and 1 / rate, which the rows add.
             kl = (shape - a) * digamma(shape) - gammaln(shape) + gammaln(a) - a * np.log(b) - shape
             self.vi_constants[2] = -kl.sum()
-            self.gibbs_constants[1] = data.n_features * (a * np.log(b) - gammaln(a))
+            self.gibbs_constants[1] = np.sum(a * np.log(b) - gammaln(a))
 
     # ---- how much work there is -------------------------------------------------------------------------------
 

@@ -19,10 +19,12 @@ class ReferenceKernels(ReferenceMoves):
     """The oracle as an engine for one data set and prior."""
 
     def __init__(self, data: Data, prior: Prior) -> None:
+        prior = prior.in_units_of(data)
         self.data, self.prior = data, prior
         self.feature_noise = prior.noise == "feature"
         self.observed = None if data.observed is None else data.observed.astype(np.float64)
         self.tau_shape = prior.noise_shape + 0.5 * data.row_count
+        self.noise_rate = np.broadcast_to(prior.noise_rate if self.feature_noise else 1.0, data.n_features)
 
     def vi_shortcut(self, joint: bool) -> None:
         """None: the oracle takes no short cuts."""
@@ -77,10 +79,10 @@ class ReferenceKernels(ReferenceMoves):
             b = message.F.T @ data.Y[i]
             if self.feature_noise:
                 # A sum of squares formed by differences may round below zero.
-                tau_rate = prior.noise_rate + 0.5 * max(self.expected_rss(i, A, b, mu[i], s2[i], eta[i]), 0.0)
+                tau_rate = self.noise_rate[i] + 0.5 * max(self.expected_rss(i, A, b, mu[i], s2[i], eta[i]), 0.0)
                 tau[i] = self.tau_shape[i] / tau_rate
                 sums.terms[0] += 0.5 * data.row_count[i] * (digamma(self.tau_shape[i]) - np.log(tau_rate))
-                sums.terms[2] -= gamma_kl(self.tau_shape[i], tau_rate, prior.noise_shape, prior.noise_rate)
+                sums.terms[2] -= gamma_kl(self.tau_shape[i], tau_rate, prior.noise_shape, self.noise_rate[i])
             for k in range(prior.K):
                 others = np.arange(prior.K) != k
                 precision = tau[i] * A[k, k] + message.alpha[k]
@@ -114,10 +116,10 @@ class ReferenceKernels(ReferenceMoves):
             b = message.F.T @ data.Y[i]
             if self.feature_noise:
                 rss = self.module_rss(i, A, b, mu[i], s2[i], within[i])
-                tau_rate = prior.noise_rate + 0.5 * max(member[i] @ rss, 0.0)
+                tau_rate = self.noise_rate[i] + 0.5 * max(member[i] @ rss, 0.0)
                 tau[i] = self.tau_shape[i] / tau_rate
                 sums.terms[0] += 0.5 * data.row_count[i] * (digamma(self.tau_shape[i]) - np.log(tau_rate))
-                sums.terms[2] -= gamma_kl(self.tau_shape[i], tau_rate, prior.noise_shape, prior.noise_rate)
+                sums.terms[2] -= gamma_kl(self.tau_shape[i], tau_rate, prior.noise_shape, self.noise_rate[i])
             for k in range(K):
                 others = np.arange(K) != k
                 linear = tau[i] * (b[k] - A[k, others] @ (mu[i, others, None] * within[i, others]))
@@ -196,9 +198,9 @@ class ReferenceKernels(ReferenceMoves):
             b = message.F.T @ data.Y[i]
             if self.feature_noise:
                 rss = data.row_ss[i] - 2.0 * L[i] @ b + L[i] @ A @ L[i]
-                tau[i] = noise.gamma[i] / (prior.noise_rate + 0.5 * max(rss, 0.0))
-                log_density = prior.noise_shape * np.log(prior.noise_rate) - gammaln(prior.noise_shape)
-                log_density += (prior.noise_shape - 1) * np.log(tau[i]) - prior.noise_rate * tau[i]
+                tau[i] = noise.gamma[i] / (self.noise_rate[i] + 0.5 * max(rss, 0.0))
+                log_density = prior.noise_shape * np.log(self.noise_rate[i]) - gammaln(prior.noise_shape)
+                log_density += (prior.noise_shape - 1) * np.log(tau[i]) - self.noise_rate[i] * tau[i]
                 sums.terms[0] += tau[i] * data.row_ss[i]
                 sums.terms[1] += 0.5 * data.row_count[i] * np.log(tau[i]) + log_density
             logit = self.logit(i, message)

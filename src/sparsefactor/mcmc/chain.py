@@ -77,12 +77,13 @@ class Chain:
         assert self.state is not None
         state = self.state
         noise: dict[str, Any] = {"feature": state.rows.tau, "shared": state.tau[:1].sum(), "sample": state.tau}
+        unit = self.gibbs.data.unit
         values = {
-            "loadings": state.loadings,
+            "loadings": state.loadings * unit,
             "inclusion": state.rows.Z,
             "activations": state.F.T,
-            "noise_precision": noise[self.gibbs.prior.noise],
-            "loading_precision": state.alpha,
+            "noise_precision": noise[self.gibbs.prior.noise] / unit**2,
+            "loading_precision": state.alpha / unit**2,
             "inclusion_rate": self.gibbs.rate(state),
             "lp": self.log_joint,
         }

@@ -19,10 +19,10 @@ INFLATION = 2.0  # chains start this many times as far from the optimum as q thi
 REDRAWN = 0.1  # share of the inclusions that are redrawn from the prior
 
 
-def dispersed_start(vi: VIPosterior, prior: Prior, rng: np.random.Generator) -> Start:
+def dispersed_start(vi: VIPosterior, prior: Prior, rng: np.random.Generator, unit: float) -> Start:
     """A start drawn from q with its standard deviations inflated and some inclusions drawn from the prior instead.
 
-    Its factors stand in the order of `prior`, the one that was given to the fit.
+    Its factors stand in the order of `prior`, the one that was given to the fit. unit: of the data that chains see.
     """
     q = vi.parameters
     probability = np.broadcast_to(vi.prior.inclusion_matrix(), vi.inclusion_prob.shape)
@@ -33,7 +33,7 @@ def dispersed_start(vi: VIPosterior, prior: Prior, rng: np.random.Generator) -> 
     L = q["mu"] + INFLATION * np.sqrt(q["s2"]) * rng.standard_normal(Z.shape)
     F = vi.activations_mean + INFLATION * vi.activations_sd * rng.standard_normal(vi.activations_mean.shape)
     order = back_to(vi.prior, prior)
-    return Start("vi", np.where(Z, L, 0.0)[:, order], np.ascontiguousarray(F.T[order]))
+    return Start("vi", np.where(Z, L / unit, 0.0)[:, order], np.ascontiguousarray(F.T[order]))
 
 
 def one_module(prior: Prior) -> Prior:
@@ -56,4 +56,4 @@ def optima(data: Data, prior: Prior, n_chains: int, seed: int, backend: str) -> 
             name, own = PORTFOLIO[chain % len(PORTFOLIO)], seed + chain
             vi = fit_vi(data, sought, init=name, n_trials=1, race=False, seed=own, backend=backend, tol=1e-2)
         stop_if_interrupted(vi)
-        yield dispersed_start(vi, sought, np.random.default_rng([seed, chain, 3]))
+        yield dispersed_start(vi, sought, np.random.default_rng([seed, chain, 3]), data.unit)

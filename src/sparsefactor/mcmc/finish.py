@@ -75,7 +75,8 @@ def posterior(
     weights = np.full(len(chains), 1.0 / len(chains))
     moments = chain_moments(relabelled_tree(sink.tree(), labelling.permutations, labelling.signs))
     L, F = moments["loadings"][0], moments["activations"][0]
-    sums = fit_sums(chains[0].gibbs.data, [partial(_fit, chain) for chain in chains], L, F)
+    data = chains[0].gibbs.data
+    sums = fit_sums(data, [partial(_fit, chain) for chain in chains], L / data.unit, F)
     order, signs = arrangement(sums, L.mean(axis=0))
     permutations, all_signs = labelling.permutations[..., order], labelling.signs[..., order] * signs
     draws = sink.labelled(permutations, all_signs)
@@ -96,8 +97,8 @@ def posterior(
 
 
 def _fit(chain: Chain, rows: slice) -> NDArray[np.float64]:
-    """(features, n_samples) the chain's mean of LF."""
-    return np.asarray(chain.signal[:, rows].T / chain.kept)
+    """(features, n_samples) the chain's mean of LF, in the units of data.Y."""
+    return np.asarray(chain.signal[:, rows].T / (chain.kept * chain.gibbs.data.unit))
 
 
 def _mean_signal(chains: Sequence[Chain]) -> NDArray[np.float64]:

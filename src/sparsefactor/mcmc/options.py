@@ -92,7 +92,7 @@ class Options:
     def stored_precision(self, data: Data) -> str:
         """Double where draws of data at this scale might leave the range of single precision."""
         least, most = SINGLE_SCALES
-        return self.precision if least < data.unit_scale < most else "double"
+        return self.precision if least < data.unit_scale * data.unit < most else "double"
 
 
 def _is_number(value: Any) -> bool:

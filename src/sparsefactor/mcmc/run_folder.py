@@ -67,14 +67,17 @@ class RunFolder:
 def settings_of(data: Data, prior: Prior, engine: str, precision: str, **settings: Any) -> dict[str, Any]:
     """Everything that decides the draws, apart from how many there are, as JSON holds it."""
     init = settings.pop("init")
-    arrays = [data.Y, data.offset, data.feature_names.astype(str), data.sample_names.astype(str)]
+    names = [data.feature_names.astype(str), data.sample_names.astype(str)]
+    arrays = [data.Y, data.offset, data.scale, data.unit, *names]
     hidden = [] if data.observed is None else [data.observed]
     beta = isinstance(prior.inclusion, Beta)
     given = [float(prior.inclusion.a), float(prior.inclusion.b)] if beta else [prior.inclusion]
     # Left out where it is one, so that runs from before there were modules are known again.
     left_out = {"inclusion"} if prior.n_modules > 1 else {"inclusion", "n_modules"}
     named = {f.name: getattr(prior, f.name) for f in fields(prior) if f.name not in left_out}
-    named |= {name: float(value) for name, value in named.items() if name.endswith(("_shape", "_rate"))}
+    named |= {
+        name: np.asarray(value, float).tolist() for name, value in named.items() if name.endswith(("_shape", "_rate"))
+    }
     return {
         **{name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()},
         "init": f"Start {digest(init.L, init.F)}" if isinstance(init, Start) else init,

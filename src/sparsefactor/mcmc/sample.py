@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from ..checks import seed_number
 from ..data import Data, as_data
 from ..diagnostics import SamplingWarning
 from ..engine import build_kernels
 from ..engine.threads import single_blas_thread
-from ..model import Prior, check_prior
+from ..model import Prior, checked_prior
 from ..posterior import Labels, MCMCPosterior
 from ..record import record_of
 from ..start import Start, starts
@@ -42,8 +43,9 @@ logger = logging.getLogger("sparsefactor")
 
 def sample(
     X: Any,
-    prior: Prior,
+    prior: Prior | None = None,
     *,
+    n_factors: int | None = None,
     n_chains: int = 4,
     n_warmup: int = 500,
     n_draws: int = 1000,
@@ -51,8 +53,9 @@ def sample(
     init: str | Start = "auto",
     moves: Sequence[str] = tuple(MOVES),
     temper: bool | None = None,
-    center: bool = False,
-    seed: int = 0,
+    center: bool = True,
+    scale: bool = False,
+    seed: int | np.random.Generator | None = 0,
     backend: str = "auto",
     n_jobs: int | None = None,
     progress: bool | Callback | None = None,
@@ -66,7 +69,8 @@ def sample(
 ) -> MCMCPosterior:
     """Draw from the posterior of the sparse factor model given X by collapsed Gibbs sampling.
 
-    X: (n_samples, n_features), NaN where missing. Each chain makes n_warmup sweeps, then n_draws * thin, of which
+    X: (n_samples, n_features), NaN where missing. prior: what is known beforehand; or n_factors alone, at least as many
+    as there may be, for the default prior. Each chain makes n_warmup sweeps, then n_draws * thin, of which
     every thin-th is kept. The draws of all chains are relabelled into one labelling (see `relabel`); the sampler's
     own can be recovered.
 
@@ -74,6 +78,8 @@ def sample(
         test for several modes), or a start by name ("random" is the paper's).
     moves: extra steps that leave the posterior invariant; () is the paper's sampler.
     temper: switch the likelihood on gradually during warm-up; None does so for random starts only.
+    center, scale: subtract each feature's mean first, and divide by its standard deviation; `reconstruct` undoes both.
+    seed: a whole number, None for a fresh one, or a numpy Generator.
 
     n_jobs: chains at the same time (None: every core); the draws do not depend on it, to the bit.
     progress: None shows it where standard error is a terminal; True, False; or a function of a list of ChainProgress.
@@ -91,7 +97,7 @@ def sample(
 
     Warns (SamplingWarning, with the verdict of `mc.diagnostics()`) where the draws are not to be trusted.
     """
-    check_prior(prior)
+    prior = checked_prior(prior, n_factors)
     options = Options(
         n_chains=n_chains,
         n_warmup=n_warmup,
@@ -100,7 +106,7 @@ def sample(
         init=init,
         moves=_moves(moves),
         temper=isinstance(init, str) and init == "random" if temper is None else bool(temper),
-        seed=seed,
+        seed=seed_number(seed),
         backend=backend,
         n_jobs=n_jobs,
         progress=progress,
@@ -112,7 +118,12 @@ def sample(
         max_seconds=max_seconds,
     )
     with single_blas_thread():  # starts, sweeps and moments: no sum depends on the number of BLAS threads
-        result, verdict = run_until(_stretches(as_data(X, center=center), prior, options), options)
+        data = as_data(X, center=center, scale=scale)
+        prior.check_fits(data)
+        prior.warn_if_strong(data)
+        if not center:
+            data.refuse_lost_digits()
+        result, verdict = run_until(_stretches(data.at_ordinary_size(), prior, options), options)
     if not verdict.ok:
         warnings.warn(verdict.text, SamplingWarning, stacklevel=2)
     return result
@@ -120,7 +131,6 @@ def sample(
 
 def _stretches(data: Data, prior: Prior, options: Options) -> Iterator[MCMCPosterior]:
     """The posterior with n_draws, then with twice as many, and so on: each goes on where the one before ended."""
-    prior.check_fits(data)
     if isinstance(options.init, Start):
         own = next(starts(data, prior, options.init, 1, options.seed))  # refuses one that does not fit
         L, F = (np.ascontiguousarray(values, dtype=np.float64) for values in (own.L, own.F))
@@ -135,7 +145,7 @@ def _stretches(data: Data, prior: Prior, options: Options) -> Iterator[MCMCPoste
         if options.until is not None:  # it may have gone on before
             options = replace(options, n_draws=max(options.n_draws, run_folder.draws_so_far(path)))
         while True:
-            yield _sample_to(path, gibbs, layout, labels, options)
+            yield _sample_to(path, gibbs, prior, layout, labels, options)
             options = replace(options, n_draws=2 * options.n_draws)
     sink = MemoryDraws(layout, options.n_chains, options.n_draws)
     chains = _started(gibbs, options, sink, chain_starts(data, prior, options))
@@ -149,11 +159,13 @@ def _stretches(data: Data, prior: Prior, options: Options) -> Iterator[MCMCPoste
             chain.plan, chain.sink = options.plan, sink
 
 
-def _sample_to(path: Path, gibbs: Gibbs, layout: Layout, labels: Labels, options: Options) -> MCMCPosterior:
+def _sample_to(
+    path: Path, gibbs: Gibbs, prior: Prior, layout: Layout, labels: Labels, options: Options
+) -> MCMCPosterior:
     """Begin the run at `path`, or go on with it."""
-    settings = options.settings(gibbs.data, gibbs.prior, type(gibbs.kernels).__name__)
+    settings = options.settings(gibbs.data, prior, type(gibbs.kernels).__name__)
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
-        begin = list(chain_starts(gibbs.data, gibbs.prior, options))
+        begin = list(chain_starts(gibbs.data, prior, options))
 
         def save_starts(run: RunFolder) -> None:
             for chain in _started(gibbs, options, run.draws(layout, options.n_chains, options.n_draws), begin):
@@ -181,7 +193,7 @@ def _sample_to(path: Path, gibbs: Gibbs, layout: Layout, labels: Labels, options
             if chain.sweep:
                 logger.info("chain %d: goes on at sweep %d of %d", chain.number, chain.sweep, chain.plan.n_sweeps)
         run_chains(chains, options.n_jobs, Display(chains, options.progress), run, options.checkpoint_seconds)
-        result = posterior(gibbs.prior, labels, sink, chains, record_of("mcmc", options))
+        result = posterior(prior, labels, sink, chains, record_of("mcmc", options))
         save_result(result, path, run.token)
     return result
 
@@ -251,7 +263,7 @@ def chain_starts(data: Data, prior: Prior, options: Options) -> Iterator[Start]:
             vi = fit_vi(data, one_module(prior), seed=options.seed, backend=options.backend, max_iter=500, tol=1e-2)
         stop_if_interrupted(vi)
         for chain in range(options.n_chains):
-            yield dispersed_start(vi, prior, np.random.default_rng([options.seed, chain, 3]))
+            yield dispersed_start(vi, prior, np.random.default_rng([options.seed, chain, 3]), data.unit)
     elif options.init == "optima":
         yield from optima(data, prior, options.n_chains, options.seed, options.backend)
     else:

@@ -51,6 +51,7 @@ class Gibbs:
     """The sweeps of one data set, prior and engine."""
 
     def __init__(self, data: Data, prior: Prior, kernels: Kernels, moves: Sequence[Move] = ()) -> None:
+        prior = prior.in_units_of(data)
         self.data, self.prior, self.kernels, self.moves = data, prior, kernels, tuple(moves)
         self.modules = Modules(prior.inclusion, prior.n_modules) if prior.n_modules > 1 else None
         self.column_noise = prior.noise != "feature"
@@ -205,4 +206,10 @@ class Gibbs:
             total += np.sum(betaln(a + sums.active, b + data.n_features - sums.active) - betaln(a, b))
         else:
             total += log_odds + self.fixed_log_out
-        return float(total)
+        return float(total) + self.unit_term(float(sums.active.sum()))
+
+    def unit_term(self, active: float) -> float:
+        """What the log joint gains when Y, L, tau and alpha are taken from the units of `data.Y` back to those of X."""
+        n_noise = {"feature": self.data.n_features, "sample": self.data.n_samples, "shared": 1}[self.prior.noise]
+        n_precisions = n_noise + self.prior.K
+        return float(np.log(self.data.unit) * (2.0 * n_precisions - self.data.n_observed - active))

@@ -78,7 +78,7 @@ class Run:
 
 def prior(settings: dict[str, Any]) -> sf.Prior:
     inclusion: Any = 0.1 if settings["inclusion"] == "fixed" else sf.Beta(1, 1)
-    return sf.Prior(n_factors=settings["n_factors"], inclusion=inclusion, noise=settings["noise"])
+    return sf.Prior.paper(n_factors=settings["n_factors"], inclusion=inclusion, noise=settings["noise"])
 
 
 def plan(level: Level, matrix: Matrix, file: Path) -> list[Unit]:

@@ -81,7 +81,7 @@ class Run:
 
 
 def prior() -> sf.Prior:
-    return sf.Prior(inclusion=[0.1] * 5 + [0.9])
+    return sf.Prior.paper(inclusion=[0.1] * 5 + [0.9])
 
 
 def plan(level: Level) -> list[Unit]:

@@ -234,8 +234,8 @@ def chain_start(data: Data, prior: sf.Prior, recipe: Recipe, number: int, seed: 
         return nth_start(data, prior, "random", number, seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", sf.ConvergenceWarning)  # a start need not have converged
-        vi = sf.fit_vi(data, prior, seed=seed, max_iter=500, tol=1e-2, n_threads=1)
-    return dispersed_start(vi, prior, np.random.default_rng([seed, number, 3]))
+        vi = sf.fit_vi(data, prior, activations="independent", seed=seed, max_iter=500, tol=1e-2, n_threads=1)
+    return dispersed_start(vi, prior, np.random.default_rng([seed, number, 3]), data.unit)
 
 
 def load_kernels(data: Data, prior: sf.Prior) -> None:

@@ -9,10 +9,11 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from ..checks import checked_count, checked_flag, seed_number
 from ..data import Data, as_data
 from ..engine import build_kernels
 from ..engine.threads import single_blas_thread
-from ..model import Prior, check_prior
+from ..model import Prior, checked_prior
 from ..posterior import Status, VIPosterior
 from ..record import record_of
 from ..start import INITS, Start, starts
@@ -57,10 +58,8 @@ class Options:
     n_threads: int | None
 
     def __post_init__(self) -> None:
-        for name, least in (("n_trials", 1), ("max_iter", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}; raise it")
+        for name in ("n_trials", "max_iter"):
+            checked_count(name, getattr(self, name))
         for name in ("tol", "rtol"):
             value = getattr(self, name)
             number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
@@ -71,9 +70,7 @@ class Options:
                 f"activations must be one of {get_args(Activations)}; got {self.activations!r}; choose one of them"
             )
         for name in ("race", "accelerate", "prune", "average"):
-            value = getattr(self, name)
-            if not isinstance(value, bool | np.bool_):
-                raise TypeError(f"{name} must be True or False; got {value!r}; pass one of them")
+            checked_flag(name, getattr(self, name))
         if not isinstance(self.init, Start) and self.init not in INITS:
             raise ValueError(f"init must be one of {INITS} or a Start; got {self.init!r}; choose one of them")
 
@@ -84,8 +81,9 @@ class Options:
 
 def fit_vi(
     X: Any,
-    prior: Prior,
+    prior: Prior | None = None,
     *,
+    n_factors: int | None = None,
     n_trials: int = 10,
     init: str | Start = "auto",
     max_iter: int = 5000,
@@ -93,29 +91,32 @@ def fit_vi(
     rtol: float = 1e-14,
     race: bool = True,
     accelerate: bool = True,
-    activations: Activations = "independent",
+    activations: Activations = "joint",
     prune: bool = False,
     average: bool = False,
-    center: bool = False,
+    center: bool = True,
+    scale: bool = False,
     dtype: Any = np.float64,
-    seed: int = 0,
+    seed: int | np.random.Generator | None = 0,
     backend: str = "auto",
     n_threads: int | None = None,
 ) -> VIPosterior:
     """Fit the sparse factor model to X by coordinate-ascent variational inference.
 
-    X: (n_samples, n_features), NaN where missing. n_trials starts are tried; the best ELBO wins.
+    X: (n_samples, n_features), NaN where missing. prior: what is known beforehand; or n_factors alone, at least as many
+        as there may be, for the default prior. n_trials starts are tried; the best ELBO wins.
     init: "auto" (a portfolio of starts), or one of the starts by name ("random" is the paper's).
     max_iter, tol, rtol: a trial ends when one iteration changes the ELBO by less than tol, or rtol times its size.
     race: advance all trials together and drop the worst early; only the leaders run to convergence.
     accelerate: exact rescaling of factors, assignment of unequal inclusion priors, momentum, and ways out of local
         optima: shears, and emptying factors. The paper's plain recipe is init="random", race=False, accelerate=False.
-    activations: "independent" (the paper's), or "joint", a full Gaussian over the factors of each sample.
+    activations: "joint", a full Gaussian over the factors of each sample, or "independent" (the paper's).
     prune: remove factors where that raises the ELBO, so that n_factors is an upper bound.
     average: `reconstruct` is the mean over all trials, each run to its own optimum (there is no race then): on real
         data optima differ in what they predict, and their mean errs less than the best. All else is that of the trial
         with the best ELBO.
-    center: subtract each feature's mean first; `reconstruct` adds it back.
+    center, scale: subtract each feature's mean first, and divide by its standard deviation; `reconstruct` undoes both.
+    seed: a whole number, None for a fresh one, or a numpy Generator.
     dtype: of the data matrix; float32 halves its memory, and its two products then agree to about 1e-4.
     n_threads: threads of the row pass; None for every core. Results do not depend on it.
     """
@@ -130,15 +131,18 @@ def fit_vi(
         activations=activations,
         prune=prune,
         average=average,
-        seed=seed,
+        seed=seed_number(seed),
         backend=backend,
         n_threads=n_threads,
     )
-    check_prior(prior)
-    data = as_data(X, center=center, dtype=dtype)
+    prior = checked_prior(prior, n_factors)
+    data = as_data(X, center=center, scale=scale, dtype=dtype)
     prior.check_fits(data)
+    prior.warn_if_strong(data)
+    if not center:
+        data.refuse_lost_digits()
     with single_blas_thread():
-        return _fit(data, prior, options)
+        return _fit(data.at_ordinary_size(), prior, options)
 
 
 def _fit(data: Data, prior: Prior, options: Options) -> VIPosterior:
@@ -170,12 +174,12 @@ def _fit(data: Data, prior: Prior, options: Options) -> VIPosterior:
     logger.info("VI: %d trials, best ELBO %.6f, %s", len(trials), winner.elbo, status.name)
     record = record_of("vi", options)
     if not options.average:
-        return posterior(winner, trials, status, record=record)
+        return posterior(winner, trials, status, prior, record=record)
     short = sum(trial.status is not Status.CONVERGED for trial in averaged)
     if short and status is Status.CONVERGED:
         text = f"{short} of the {len(averaged)} trials averaged have not converged. {Status.MAX_ITER.value}"
         warnings.warn(text, ConvergenceWarning, stacklevel=3)
-    return posterior(winner, trials, status, mean_signal(averaged), record)
+    return posterior(winner, trials, status, prior, mean_signal(averaged), record)
 
 
 def run_trials(cavi: CAVI, options: Options, trials: list[Trial]) -> None:

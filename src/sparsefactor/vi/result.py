@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..arrange import arranged_prior, arrangement
+from ..data import Data
 from ..explained import fit_sums
 from ..kernels.contract import NONE, Array
+from ..model import Prior
 from ..posterior import Labels, Status, VIPosterior
 from .factors import taken
 from .modules import ModuleCAVI
 from .stability import agreement, recurrence
-from .state import TERMS
+from .state import TERMS, VIState
 from .trial import Trial
 
 
@@ -25,33 +28,63 @@ def mean_signal(trials: list[Trial]) -> Array:
     return np.asarray(total / len(states))
 
 
-def histories(trials: list[Trial]) -> dict[str, Any]:
-    """The traces of all trials, one below the other."""
+def histories(trials: list[Trial], shift: float) -> dict[str, Any]:
+    """The traces of all trials, one below the other; shift: added to their ELBOs."""
     points = [(trial.number, *point) for trial in trials for point in trial.trace]
     number, iteration, elbo, seconds = np.array(points).reshape(-1, 4).T
-    return {"trial": number.astype(int), "iteration": iteration.astype(int), "elbo": elbo, "seconds": seconds}
+    return {"trial": number.astype(int), "iteration": iteration.astype(int), "elbo": elbo + shift, "seconds": seconds}
+
+
+def in_units_of_x(state: VIState, data: Data) -> VIState:
+    """The state of q for the data as the user has them, where these were brought to an ordinary size (section 1.9)."""
+    c = data.unit
+    rows, columns = state.rows, state.columns
+    shift = elbo_shift(data)
+    return state._replace(
+        rows=rows._replace(
+            mu=rows.mu * c, s2=rows.s2 * c**2, tau=rows.tau / c**2 if rows_have_noise(state) else rows.tau
+        ),
+        columns=columns._replace(alpha_rate=columns.alpha_rate * c**2, tau_rate=columns.tau_rate * c**2),
+        terms=np.concatenate([state.terms[:1] + shift, state.terms[1:]]),
+        elbo=state.elbo + shift,
+    )
+
+
+def rows_have_noise(state: VIState) -> bool:
+    return not len(state.columns.tau_shape)
+
+
+def elbo_shift(data: Data) -> float:
+    """The log density of the data as the user has them, less that of data.Y."""
+    return -data.n_observed * float(np.log(data.unit))
 
 
 def posterior(
     winner: Trial,
     trials: list[Trial],
     status: Status,
+    prior: Prior,
     signal: Array | None = None,
     record: dict[str, Any] | None = None,
 ) -> VIPosterior:
-    """The public result of a trial. signal: (n_samples, n_features), the mean over trials where it was asked for."""
-    cavi, state = winner.cavi, winner.state
+    """The public result of a trial.
+
+    prior: as it was passed, its rates perhaps in units of the data. signal: (n_samples, n_features), the mean over
+    trials where it was asked for, in the units of data.Y.
+    """
+    cavi, data, state = winner.cavi, winner.cavi.data, winner.state
     modules: dict[str, Any] = {}
     if isinstance(cavi, ModuleCAVI):
         state = cavi.largest_first(state)
         modules = cavi.summary(state)
-    rows, columns, _, terms, elbo = state
-    data, mean = cavi.data, rows.eta * rows.mu
+    rows, columns = state.rows, state.columns
+    mean = rows.eta * rows.mu
     fit = (lambda i: mean[i] @ columns.f_mean) if signal is None else (lambda i: signal[:, i].T)
     sums = fit_sums(data, [fit], mean[None], columns.f_mean.T[None])
     order, signs = arrangement(sums, mean)
     sums = sums.take(order)
     rows, columns = taken(rows, columns, order, signs)
+    rows, columns, _, terms, elbo = in_units_of_x(state._replace(rows=rows, columns=columns), data)
     if modules:
         modules["module_rate_mean"] = np.ascontiguousarray(modules["module_rate_mean"][:, order])
     mean = rows.eta * rows.mu
@@ -59,6 +92,7 @@ def posterior(
     f_variance = np.einsum("jkk->kj", columns.f_var) if columns.f_var.ndim == 3 else columns.f_var
     noise = {"feature": rows.tau, "sample": cavi.weight(columns), "shared": cavi.weight(columns)[0]}
     trace = np.array(winner.trace).reshape(-1, 3)
+    trace[:, 1] += elbo_shift(data)
     others = [
         trial.state.columns.f_mean
         for trial in trials
@@ -68,8 +102,9 @@ def posterior(
     if cavi.prior.noise == "feature":
         parameters["tau_shape"] = cavi.prior.noise_shape + 0.5 * data.row_count  # its mean is `tau`
     cosines = agreement(columns.f_mean, others)
+    records = [trial.record(won=trial.number == winner.number) for trial in trials]
     return VIPosterior(
-        prior=arranged_prior(cavi.prior, order),
+        prior=arranged_prior(replace(prior, n_factors=cavi.prior.K, inclusion=cavi.prior.inclusion), order),
         labels=Labels.of(data),
         loadings_mean=np.ascontiguousarray(mean),
         loadings_sd=np.ascontiguousarray(np.sqrt(np.maximum(variance, 0.0))),
@@ -82,13 +117,13 @@ def posterior(
         elbo=elbo,
         elbo_terms=dict(zip(TERMS, terms.tolist(), strict=True)),
         elbo_history={"iteration": trace[:, 0].astype(int), "elbo": trace[:, 1], "seconds": trace[:, 2]},
-        trial_records=[trial.record(won=trial.number == winner.number) for trial in trials],
+        trial_records=[record | {"elbo": record["elbo"] + elbo_shift(data)} for record in records],
         stability=recurrence(cosines, sums.empty()),
-        trial_history=histories(trials),
+        trial_history=histories(trials, elbo_shift(data)),
         trial_agreement=cosines,
         status=status,
         parameters=parameters,
-        signal_mean=signal,
+        signal_mean=None if signal is None else signal * data.unit,
         fit_sums=sums,
         record=record or {},
         **modules,

@@ -34,6 +34,7 @@ class CAVI:
     """The sweeps of one data set, prior and engine."""
 
     def __init__(self, data: Data, prior: Prior, kernels: Kernels, *, joint: bool = False) -> None:
+        prior = prior.in_units_of(data)
         self.data, self.prior, self.kernels, self.joint = data, prior, kernels, joint
         self.column_noise = prior.noise != "feature"
         self.ones = np.ones(data.n_samples)

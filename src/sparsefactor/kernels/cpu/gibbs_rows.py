@@ -124,6 +124,7 @@ def gibbs_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, stre
     """The row pass of tiles first_tile .. last_tile, leaving each tile's sums in `sums`."""
     # Every field is looked up once, here: a look-up counts references, which inner loops must not.
     _, row_ss, half_count, tau_shape, start, columns, lists_missing = problem[:7]
+    noise_shape, noise_rate = problem.noise_shape, problem.noise_rate
     F, gram, share, alpha, logits, scale = message
     Z_in, L_in, _ = rows_in
     Z_out, L_out, tau_out = rows_out
@@ -167,9 +168,9 @@ def gibbs_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, stre
                 for k in range(K):
                     v[k] = scale[k] * L_in[i, k]
                 rss = row_ss[i] + residual(v, A, b)
-                tau = standard_gamma(tau_shape[i], row, sweep, key0, key1) / (problem.noise_rate + 0.5 * max(rss, 0.0))
+                tau = standard_gamma(tau_shape[i], row, sweep, key0, key1) / (noise_rate[i] + 0.5 * max(rss, 0.0))
                 terms[0] += tau * row_ss[i]
-                terms[1] += (half_count[i] + problem.noise_shape - 1.0) * math.log(tau) - problem.noise_rate * tau
+                terms[1] += (half_count[i] + noise_shape - 1.0) * math.log(tau) - noise_rate[i] * tau
             for k in range(K):
                 linear[k] = tau * b[k]
             units(row, sweep, STREAM_OF_Z, key0, key1, uniform)

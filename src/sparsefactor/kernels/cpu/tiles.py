@@ -39,7 +39,7 @@ class Problem(NamedTuple):
     tile: int  # rows per tile
     feature_noise: bool
     noise_shape: float
-    noise_rate: float
+    noise_rate: Array  # (G,); ones for column-wise noise
 
 
 class TileSums(NamedTuple):
@@ -66,7 +66,7 @@ def build_problem(data: Data, prior: Prior) -> Problem:
         tile=tile_rows(data.n_features, data.n_samples, prior.K, not data.is_complete),
         feature_noise=prior.noise == "feature",
         noise_shape=float(prior.noise_shape),
-        noise_rate=float(prior.noise_rate),
+        noise_rate=np.array(np.broadcast_to(prior.noise_rate if prior.noise == "feature" else 1.0, data.n_features)),
     )
 
 

@@ -82,7 +82,11 @@ def expected_rss(W, mean, var, a_kk, b, y):
 def update_tau(W, row, n, shape, half_count, noise_shape, noise_rate, terms):
     """q(tau_i) (3.3) from the residuals at the old state, and its ELBO terms less constants (3.9, 3.10)."""
     for r in range(LANES):
-        W[RATE + r] = noise_rate + 0.5 * max(W[RSS + r], 0.0)
+        W[RATE + r] = 0.5 * max(W[RSS + r], 0.0)
+    for r in range(n):
+        W[U(RATE) + U(r)] += noise_rate[row + U(r)]
+    for r in range(n, LANES):
+        W[RATE + r] = 1.0
     for r in range(n):
         W[U(TAU) + U(r)] = shape[row + U(r)] / W[U(RATE) + U(r)]
     for r in range(LANES):
@@ -91,9 +95,9 @@ def update_tau(W, row, n, shape, half_count, noise_shape, noise_rate, terms):
     for r in range(n):
         logs += W[U(RATE) + U(r)]
         weighted_logs += half_count[row + U(r)] * W[U(RATE) + U(r)]
-        taus += W[U(TAU) + U(r)]
+        taus += noise_rate[row + U(r)] * W[U(TAU) + U(r)]
     terms[0] -= weighted_logs
-    terms[2] -= noise_shape * logs + noise_rate * taus
+    terms[2] -= noise_shape * logs + taus
 
 
 @njit(**INLINE)

@@ -247,10 +247,10 @@ def module_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sum
             if feature_noise:
                 y_square = row_ss[i]
                 residuals(y_square, A, b, at, mu, s2, within, i, l, y, rss)
-                rate = noise_rate + 0.5 * max(mean_over(member, i, rss), 0.0)
+                rate = noise_rate[i] + 0.5 * max(mean_over(member, i, rss), 0.0)
                 tau, log_rate = tau_shape[i] / rate, np.log(rate)
                 terms[0] -= half_count[i] * log_rate
-                terms[2] -= noise_shape * log_rate + noise_rate * tau
+                terms[2] -= noise_shape * log_rate + noise_rate[i] * tau
             tau_out[i] = tau
             update_loadings(
                 A, b, at, tau, alpha, log_alpha, logit, log_out, i, mu, s2, member, within, l, y, slab, entropy, work

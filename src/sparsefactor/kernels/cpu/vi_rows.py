@@ -131,6 +131,7 @@ def vi_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sums, s
     """
     # Every field is looked up once, here: a look-up counts references, which inner loops must not.
     _, row_ss, half_count, tau_shape, start, columns, lists_missing = problem[:7]
+    noise_shape, noise_rate = problem.noise_shape, problem.noise_rate
     F, gram, share, packed_gram, alpha, prior, scale = message
     mu_in, s2_in, eta_in, _ = rows_in
     mu_out, s2_out, eta_out, tau_out = rows_out
@@ -174,7 +175,7 @@ def vi_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sums, s
                     W[U(RSS) + U(r)] = row_ss[at + U(r)]
             expected_rss(W, mean, var, a_kk, b, y)
             if problem.feature_noise:
-                update_tau(W, at, n, tau_shape, half_count, problem.noise_shape, problem.noise_rate, terms)
+                update_tau(W, at, n, tau_shape, half_count, noise_shape, noise_rate, terms)
             for r in range(n):
                 tau_out[at + U(r)] = W[U(TAU) + U(r)]
 
