@@ -53,7 +53,7 @@ def test_an_empty_factor_costs_what_the_prior_charges():
 
 def superfluous(seed: int = 3, **changes) -> tuple[np.ndarray, sf.Prior]:
     sim = sf.simulate(n_features=150, n_samples=30, inclusion=[0.3] * 4, snr=2, seed=seed)
-    return sim.X, sf.Prior(**{"n_factors": 12, "inclusion": sf.Beta(1, 1), "noise": "sample", **changes})
+    return sim.X, sf.Prior.paper(**{"n_factors": 12, "inclusion": sf.Beta(1, 1), "noise": "sample", **changes})
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_the_truth_relabelled_and_rescaled_scores_perfectly(seed, K) -> None:
     scale = rng.choice([-1, 1], size=K) * rng.uniform(0.1, 10, size=K)
     p = Estimate(
         (sim.loadings / scale)[:, order],
-        (sim.activations * scale)[:, order],
+        ((sim.activations - sim.activations.mean(axis=0)) * scale)[:, order],  # of centred data
         0.9 * sim.inclusion[:, order] + 0.05,
         offset=rng.normal(size=30),
     )

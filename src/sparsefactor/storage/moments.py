@@ -34,6 +34,13 @@ def _moments(array: xr.DataArray) -> tuple[Array, Array]:
     source = array.variable.transpose("chain", "draw", ...)
     n_chains, n_draws, *own = source.shape
     mean, scatter = np.zeros((n_chains, *own)), np.zeros((n_chains, *own))
+    # The square of a precision may be beyond all numbers, in units that make the data tiny; only its mean is asked for.
+    with np.errstate(over="ignore"):
+        return _joined(source, mean, scatter)
+
+
+def _joined(source: Any, mean: Array, scatter: Array) -> tuple[Array, Array]:
+    n_chains, n_draws, *own = source.shape
     for chain in range(n_chains):
         seen = 0
         for part in blocks(n_draws, draws_per_block(tuple(own), np.float64)):
@@ -65,7 +72,8 @@ def mixture(moments: Moments, weights: Array) -> Moments:
     out = {}
     for name, (mean, variance) in moments.items():
         centre = np.tensordot(weights, mean, axes=1)
-        spread = np.tensordot(weights, variance + (mean - centre) ** 2, axes=1)
+        with np.errstate(over="ignore"):  # see _moments
+            spread = np.tensordot(weights, variance + (mean - centre) ** 2, axes=1)
         out[name] = np.asarray(centre), np.asarray(spread)
     return out
 

@@ -146,7 +146,8 @@ def fit_vi(
 
 
 def _fit(data: Data, prior: Prior, options: Options) -> VIPosterior:
-    cavi = CAVI(data, prior, build_kernels(data, prior, options.backend, options.n_threads))
+    kernels = build_kernels(data, prior, options.backend, options.n_threads)
+    cavi = CAVI(data, prior, kernels, joint=options.activations == "joint")
     trials: list[Trial] = []
     winner: Trial | None = None
     averaged = trials
@@ -240,10 +241,7 @@ def best_under_modules(trials: list[Trial], tried: list[Trial]) -> Trial:
 
 
 def refined(winner: Trial, options: Options, trials: list[Trial], tried: list[Trial]) -> Trial:
-    """What is asked for beyond the independent fit: joint activations from its optimum, fewer factors, modules."""
-    if options.activations == "joint":
-        winner = trials[winner.number] = jointly(winner)
-        winner.advance(options.max_iter, options.tolerance)
+    """What is asked for beyond the fit: fewer factors, modules."""
     if options.prune:
         winner = trials[winner.number] = pruned(winner, options.tolerance, options.backend, options.n_threads)
         winner.advance(options.max_iter, options.tolerance)
@@ -251,17 +249,3 @@ def refined(winner: Trial, options: Options, trials: list[Trial], tried: list[Tr
         rng = np.random.default_rng([options.seed, winner.number, 5])
         winner = moduled(winner, options.tolerance, options.max_iter, rng, tried)
     return winner
-
-
-def jointly(trial: Trial) -> Trial:
-    """The same q with room for covariances between a sample's factors; from here the ELBO can only rise."""
-    old = trial.cavi
-    cavi = CAVI(old.data, old.prior, old.kernels, joint=True)
-    columns = trial.state.columns
-    K = len(columns.f_mean)
-    covariance = np.zeros((cavi.n_covariances(), K, K))
-    covariance[:, np.arange(K), np.arange(K)] = columns.f_var.T[: len(covariance)]
-    state = cavi.finish(trial.state.rows, columns._replace(f_var=covariance), np.ones(K))
-    wider = Trial(trial.number, trial.name, cavi, state, accelerate=trial.momentum is not None)
-    wider.iterations, wider.seconds, wider.trace = trial.iterations + 1, trial.seconds, list(trial.trace)
-    return wider
