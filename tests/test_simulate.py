@@ -252,7 +252,12 @@ GOOD = {"n_features": 6, "n_samples": 5, "inclusion": [0.5, 0.5], "snr": 1}
             r"loading_shape must be large enough to draw from; got 0\.001",
         ),
         (
-            {"inclusion": None, "snr": None, "n_features": 40, "prior": Prior(n_factors=2, loading_shape=3, noise_shape=1e-3)},
+            {
+                "inclusion": None,
+                "snr": None,
+                "n_features": 40,
+                "prior": Prior(n_factors=2, loading_shape=3, noise_shape=1e-3),
+            },
             r"noise_shape must be large enough to draw from; got 0\.001",
         ),
         (

@@ -404,6 +404,21 @@ class VIPosterior(_Posterior):
         return self.status is Status.CONVERGED
 
     @property
+    def certainty(self) -> str:
+        """How often the search came upon the optimum it returned, in words, with advice where that was once."""
+        told = self.record.get("search", {})
+        if not told.get("hops"):
+            text = f"The best optimum was reached from {told.get('agreeing', 1)} of {told.get('finalists', 1)} starts "
+            return text + "that were followed to their end."
+        text = f"{told['hops']} hops away from optima; {told['returns']} ended where they began. "
+        if told["agreeing"] > 1:
+            return text + f"{told['agreeing']} independent searches ended in the best optimum."
+        return text + (
+            "One search of several ended in the best optimum, so there may be a better one: fit again with another "
+            "seed and keep the higher elbo, or lower n_factors; average=True predicts from many optima."
+        )
+
+    @property
     def elbo_trace(self) -> pandas.DataFrame:
         """The winning trial's ELBO: columns iteration, elbo, seconds."""
         import pandas as pd

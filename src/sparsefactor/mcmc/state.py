@@ -67,6 +67,11 @@ class Gibbs:
 
         power: of the likelihood (2.12). Below 1 the sweep is only for warming up.
         """
+        state, sums = self.draw(state, key, sweep, power)
+        return state, GibbsInfo(log_joint=self.log_joint(state, sums))
+
+    def draw(self, state: GibbsState, key: tuple[int, int], sweep: int, power: float = 1.0) -> tuple[GibbsState, Sums]:
+        """A sweep's draw, and the sums over its rows."""
         rng = column_generator(key, sweep)
         for move in self.moves:
             if sweep > 0 and sweep % move.every == 0:
@@ -82,8 +87,7 @@ class Gibbs:
         else:
             member = self.modules.sample_member(rows.Z, state.pi, state.w, rng)
             pi, w = self.modules.sample_rates(rows.Z, member, rng)
-        state = GibbsState(rows, F, alpha, pi, tau, np.ones(len(alpha)), member, w)
-        return state, GibbsInfo(log_joint=self.log_joint(state, sums))
+        return GibbsState(rows, F, alpha, pi, tau, np.ones(len(alpha)), member, w), sums
 
     def start(self, L: Array, F: Array) -> GibbsState:
         """A state around point values of L (G, K) and F (K, N); the first sweep redraws every row."""

@@ -32,7 +32,7 @@ def chain_moments(draws: xr.DataTree, names: Sequence[str] | None = None) -> Mom
 
 def _moments(array: xr.DataArray) -> tuple[Array, Array]:
     source = array.variable.transpose("chain", "draw", ...)
-    n_chains, n_draws, *own = source.shape
+    n_chains, _, *own = source.shape
     mean, scatter = np.zeros((n_chains, *own)), np.zeros((n_chains, *own))
     # The square of a precision may be beyond all numbers, in units that make the data tiny; only its mean is asked for.
     with np.errstate(over="ignore"):

@@ -9,7 +9,6 @@ import inspect
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -24,7 +23,7 @@ from ..mcmc.dispersed import dispersed_start
 from ..mcmc.moves import MOVES
 from ..mcmc.state import Gibbs, GibbsState
 from ..start import Start, starts
-from ..vi import fit as vi_fit
+from ..vi import search
 from ..vi.state import CAVI
 from ..vi.trial import Tolerance, Trial
 from .watch import Clock, Estimate, Gauge, Means, Trace, Watch
@@ -129,8 +128,8 @@ def vi_mean(
         with clock:
             for number, start in enumerate(starts(data, prior, "auto", n_trials, seed)):
                 trial = Trial(number, start.name, cavi, cavi.start(start.L, start.F), accelerate=True)
-                trial.advance(min(vi_fit.LAPS[0][0], settings["max_iter"]), tolerance)
-                trial.polish(settings["max_iter"], tolerance, rng, kicks=vi_fit.KICKS)
+                trial.advance(min(search.LAPS[0][0], settings["max_iter"]), tolerance)
+                trial.polish(settings["max_iter"], tolerance, rng, kicks=search.KICKS)
                 seconds = clock.seconds
                 with clock.paused():
                     iterations += trial.iterations
@@ -165,14 +164,18 @@ def run_race(
 ) -> None:
     """As `fit_vi` does it: the first lap as the starts are made, then the race."""
     rng = np.random.default_rng([seed, 0, 4])
-    coarse = Tolerance(max(tolerance.absolute, vi_fit.COARSE), tolerance.relative)
+    coarse = Tolerance(max(tolerance.absolute, search.COARSE), tolerance.relative)
     for number, start in enumerate(starts(cavi.data, cavi.prior, "auto", n_trials, seed)):
         trial = WatchedTrial(number, start.name, cavi, cavi.start(start.L, start.F), accelerate=True)
         trials.append(trial.watched(gauge, clock))
-        trial.advance(min(vi_fit.LAPS[0][0], max_iter), coarse)
+        trial.advance(min(search.LAPS[0][0], max_iter), coarse)
         told(FIRST_LAP * (number + 1) / n_trials)
-    options: Any = SimpleNamespace(max_iter=max_iter, tolerance=tolerance)
-    vi_fit.race(list(trials), coarse, options, rng)
+    finalists = search.race(trials, coarse, max_iter)
+    for finalist in finalists:
+        finalist.polish(max_iter, coarse, rng, kicks=search.KICKS)
+    leader = max(finalists, key=lambda trial: trial.elbo)
+    leader.status = None
+    leader.polish(max_iter, tolerance, rng, kicks=search.LEADER_KICKS)
 
 
 def chain(

@@ -11,13 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..explained import EMPTY
+from ..kernels.contract import VIColumns, VIRows
 from ..model import Beta
 from .state import CAVI, VIState
 
 
 def emptied(cavi: CAVI, state: VIState, k: int) -> VIState:
     """The state with no loading on factor k and all that belongs to it at its prior, and one row pass."""
-    rows, columns, prior = state.rows, state.columns, cavi.prior
+    return cavi.finish(*cleared(cavi, state.rows, state.columns, k), np.ones(cavi.prior.K))
+
+
+def cleared(cavi: CAVI, rows: VIRows, columns: VIColumns, k: int) -> tuple[VIRows, VIColumns]:
+    """q with no loading on factor k and all that belongs to it at its prior."""
+    prior = cavi.prior
     mu, eta = rows.mu.copy(), rows.eta.copy()
     mu[:, k], eta[:, k] = 0.0, 0.0
     f_mean, f_var = columns.f_mean.copy(), columns.f_var.copy()
@@ -38,7 +44,7 @@ def emptied(cavi: CAVI, state: VIState, k: int) -> VIState:
             pi_a=_with(columns.pi_a, k, prior.inclusion.a),
             pi_b=_with(columns.pi_b, k, prior.inclusion.b + cavi.data.n_features),
         )
-    return cavi.finish(rows._replace(mu=mu, eta=eta), changed, np.ones(prior.K))
+    return rows._replace(mu=mu, eta=eta), changed
 
 
 def holds_nothing(cavi: CAVI, state: VIState) -> NDArray[np.bool_]:

@@ -16,21 +16,16 @@ from ..engine.threads import single_blas_thread
 from ..model import Prior, checked_prior
 from ..posterior import Status, VIPosterior
 from ..record import record_of
-from ..start import INITS, Start, starts
+from ..start import INITS, Start
 from .modules import ModuleCAVI, in_modules, moduled, unsorted
 from .prune import pruned
 from .result import mean_signal, posterior
 from .rounding import all_rounding
+from .search import Search
 from .state import CAVI
 from .trial import Tolerance, Trial
 
 logger = logging.getLogger("sparsefactor")
-
-# The race: up to so many iterations, then so large a share of the trials goes on.
-LAPS = ((12, 0.6), (30, 0.4), (60, 0.2))
-COARSE = 1e-3  # nats: while racing, an optimum known this well is known well enough
-KICKS = 2  # further directions a finalist tries to leave its optimum by
-LEADER_KICKS = 6  # and the winner
 
 Activations = Literal["independent", "joint"]
 
@@ -43,7 +38,7 @@ class ConvergenceWarning(UserWarning):
 class Options:
     """The settings of fit_vi, checked once."""
 
-    n_trials: int
+    n_trials: int | str
     init: str | Start
     max_iter: int
     tol: float
@@ -58,8 +53,11 @@ class Options:
     n_threads: int | None
 
     def __post_init__(self) -> None:
-        for name in ("n_trials", "max_iter"):
-            checked_count(name, getattr(self, name))
+        if self.n_trials != "auto":
+            if isinstance(self.n_trials, str):
+                raise ValueError(f'n_trials must be "auto" or a whole number; got {self.n_trials!r}; choose one')
+            checked_count("n_trials", self.n_trials)
+        checked_count("max_iter", self.max_iter)
         for name in ("tol", "rtol"):
             value = getattr(self, name)
             number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
@@ -84,7 +82,7 @@ def fit_vi(
     prior: Prior | None = None,
     *,
     n_factors: int | None = None,
-    n_trials: int = 10,
+    n_trials: int | Literal["auto"] = "auto",
     init: str | Start = "auto",
     max_iter: int = 5000,
     tol: float = 1e-6,
@@ -104,7 +102,10 @@ def fit_vi(
     """Fit the sparse factor model to X by coordinate-ascent variational inference.
 
     X: (n_samples, n_features), NaN where missing. prior: what is known beforehand; or n_factors alone, at least as many
-        as there may be, for the default prior. n_trials starts are tried; the best ELBO wins.
+        as there may be, for the default prior.
+    n_trials: so many starts, of which the best ELBO wins; "auto" tries ten, and where the best three of them end in
+        different optima it goes on from there by short runs of Gibbs sampling and by recombination, until nothing
+        better turns up; `certainty` tells how often the best optimum recurred.
     init: "auto" (a portfolio of starts), or one of the starts by name ("random" is the paper's).
     max_iter, tol, rtol: a trial ends when one iteration changes the ELBO by less than tol, or rtol times its size.
     race: advance all trials together and drop the worst early; only the leaders run to convergence.
@@ -149,11 +150,12 @@ def _fit(data: Data, prior: Prior, options: Options) -> VIPosterior:
     kernels = build_kernels(data, prior, options.backend, options.n_threads)
     cavi = CAVI(data, prior, kernels, joint=options.activations == "joint")
     trials: list[Trial] = []
+    search = Search(cavi, options, trials)
     winner: Trial | None = None
     averaged = trials
     tried: list[Trial] = []  # under modules, of the trial that is being refined
     try:
-        run_trials(cavi, options, trials)
+        search.run()
         for trial in list(trials) if options.average else [best_of(trials)]:
             trials[trial.number] = refined(trial, options, trials, tried)
             tried.clear()
@@ -173,7 +175,7 @@ def _fit(data: Data, prior: Prior, options: Options) -> VIPosterior:
     if status is not Status.CONVERGED:
         warnings.warn(f"VI has not converged. {status.value}", ConvergenceWarning, stacklevel=3)
     logger.info("VI: %d trials, best ELBO %.6f, %s", len(trials), winner.elbo, status.name)
-    record = record_of("vi", options)
+    record = record_of("vi", options) | {"search": search.told}
     if not options.average:
         return posterior(winner, trials, status, prior, record=record)
     short = sum(trial.status is not Status.CONVERGED for trial in averaged)
@@ -181,22 +183,6 @@ def _fit(data: Data, prior: Prior, options: Options) -> VIPosterior:
         text = f"{short} of the {len(averaged)} trials averaged have not converged. {Status.MAX_ITER.value}"
         warnings.warn(text, ConvergenceWarning, stacklevel=3)
     return posterior(winner, trials, status, prior, mean_signal(averaged), record)
-
-
-def run_trials(cavi: CAVI, options: Options, trials: list[Trial]) -> None:
-    """Make the trials one after the other, into the list, so that an interruption finds them there; then run them."""
-    rng = np.random.default_rng([options.seed, 0, 4])
-    racing = options.race and not options.average
-    coarse = Tolerance(max(options.tol, COARSE), options.rtol) if racing else options.tolerance
-    for number, start in enumerate(starts(cavi.data, cavi.prior, options.init, options.n_trials, options.seed)):
-        trial = Trial(number, start.name, cavi, cavi.start(start.L, start.F), accelerate=options.accelerate)
-        trials.append(trial)
-        trial.advance(min(LAPS[0][0], options.max_iter), coarse)
-    if racing:
-        race(trials, coarse, options, rng)
-    else:
-        for trial in trials:
-            trial.polish(options.max_iter, coarse, rng, kicks=KICKS)
 
 
 def best_of(trials: list[Trial]) -> Trial:
@@ -211,24 +197,6 @@ def best_of(trials: list[Trial]) -> Trial:
         remedy = "pass dtype=float64" if single else "rescale X to unit variance, or raise noise_rate"
         raise ValueError(f"the ELBO must be one that this precision can compute; it is not, since {why}; {remedy}")
     return best
-
-
-def race(trials: list[Trial], coarse: Tolerance, options: Options, rng: np.random.Generator) -> None:
-    """Advance all trials together and drop the worst after each lap; the finalists' optima are compared in full."""
-    running = list(trials)
-    for lap, share in LAPS:
-        for trial in running:
-            trial.advance(min(lap, options.max_iter), coarse)
-        running.sort(key=lambda trial: trial.elbo, reverse=True)
-        keep = max(1, round(share * len(trials)))
-        for trial in running[keep:]:
-            trial.drop()
-        running = running[:keep]
-    for trial in running:
-        trial.polish(options.max_iter, coarse, rng, kicks=KICKS)
-    leader = best_of(running)
-    leader.status = None
-    leader.polish(options.max_iter, options.tolerance, rng, kicks=LEADER_KICKS)
 
 
 def best_under_modules(trials: list[Trial], tried: list[Trial]) -> Trial:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import betaln, digamma
 
 from ..data import Data
@@ -47,16 +48,17 @@ class CAVI:
 
     # ---- a whole sweep ------------------------------------------------------------------------------------------
 
-    def start(self, L: Array, F: Array) -> VIState:
-        """The state that follows from point values of L (G, K) and F (K, N)."""
+    def start(self, L: Array, F: Array, Z: NDArray[np.int8] | None = None) -> VIState:
+        """The state that follows from point values of L (G, K), F (K, N) and, where they are known, inclusions Z."""
         K, N = F.shape
         empty = np.zeros(0)
-        rows = VIRows(mu=L.copy(), s2=np.zeros_like(L), eta=np.ones_like(L), tau=np.ones(len(L)))
+        eta = np.ones_like(L) if Z is None else Z.astype(np.float64)
+        rows = VIRows(mu=L.copy(), s2=np.zeros_like(L), eta=eta, tau=np.ones(len(L)))
         sums_alpha = Sums(
             LY=empty,
             LL=empty,
             LL_share=empty,
-            active=np.full(K, float(len(L))),
+            active=eta.sum(axis=0),
             l2=np.sum(L**2, axis=0),
             terms=empty,
         )
@@ -64,6 +66,8 @@ class CAVI:
         pi_a, pi_b = empty, empty
         if isinstance(self.prior.inclusion, Beta):
             pi_a, pi_b = np.full(K, self.prior.inclusion.a), np.full(K, self.prior.inclusion.b)
+            if Z is not None:
+                pi_a, pi_b = self.update_pi(sums_alpha)
         tau_shape, tau_rate = empty, empty
         if self.column_noise:
             tau_shape, tau_rate = column_noise_posterior(self.data, self.prior, self.data.column_rss(L, F))

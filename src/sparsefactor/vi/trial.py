@@ -193,6 +193,14 @@ class Trial:
             if goal - self.elbo > FORESIGHT * (self.elbo - before):
                 return
 
+    def succeed(self, other: Trial, state: VIState) -> None:
+        """Take over a state that another trial has reached, where its ELBO is higher."""
+        self.seconds += other.seconds
+        if state.elbo > self.elbo:
+            self.state, self.status = state, other.status
+            self.iterations += other.iterations
+            self.trace.append((self.iterations, self.elbo, self.seconds))
+
     def record(self, *, won: bool) -> dict[str, Any]:
         """A line of the table of trials."""
         return {

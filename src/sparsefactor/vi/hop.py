@@ -1,0 +1,96 @@
+"""Leave a local optimum by a short run of Gibbs sampling, and climb again from where it ends (docs/math.md, 3.18).
+
+Where an optimum is one of many, as on real data, the others lie where the posterior has its mass too, and the sampler
+walks there by itself: it takes loadings in and out, turns factors and shears them. A climb from one of its draws ends
+in the optimum of that neighbourhood. Factors that hold nothing only slow this down, so all but a few are left out on
+the way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..engine import build_kernels
+from ..kernels.noise import stream_key
+from .empty import cleared, holds_nothing
+from .factors import taken
+from .state import CAVI, VIState
+
+if TYPE_CHECKING:
+    from ..mcmc.state import Gibbs
+
+SWEEPS = 150  # of a run: shorter ones end where they began, longer ones do not find more in the same time
+EVERY = 3  # sweeps between the sampler's moves
+SPARE = 2  # empty factors that a run may fill
+
+
+class Hops:
+    """Excursions by Gibbs sampling from states of one `CAVI`."""
+
+    def __init__(self, cavi: CAVI, seed: int, backend: str, n_threads: int | None) -> None:
+        self.whole, self.seed, self.backend, self.n_threads = cavi, seed, backend, n_threads
+        self.count = 0
+        self.kits: dict[int, tuple[CAVI, Gibbs]] = {}
+        self.exchangeable = cavi.n_groups == 1 and not (
+            not cavi.prior.learns_inclusion and len(cavi.prior.inclusion_matrix()) > 1
+        )
+
+    def from_state(self, state: VIState) -> tuple[CAVI, VIState]:
+        """Where a run of Gibbs sampling from this state leads to, perhaps with fewer factors."""
+        cavi, gibbs = self.kit(self.wanted(state))
+        rows, columns = self.resized(self.whole, cavi, state)
+        rng = np.random.default_rng([self.seed, self.count, 11])
+        Z = rng.random(rows.eta.shape) < rows.eta
+        draw = gibbs.start(np.where(Z, rows.mu, 0.0), columns.f_mean)
+        key = stream_key(self.seed, self.count)
+        self.count += 1
+        for sweep in range(SWEEPS):
+            draw = gibbs.draw(draw, key, sweep)[0]
+        return cavi, cavi.start(draw.loadings, draw.F, np.asarray(draw.rows.Z))
+
+    def whole_of(self, cavi: CAVI, state: VIState) -> VIState:
+        """The state with as many factors as there are in all, the ones it lacks empty."""
+        if cavi is self.whole:
+            return state
+        rows, columns = self.resized(cavi, self.whole, state)
+        return self.whole.finish(rows, columns, np.ones(self.whole.prior.K))
+
+    def wanted(self, state: VIState) -> int:
+        """How many factors a run needs."""
+        K = self.whole.prior.K
+        used = K - int(holds_nothing(self.whole, state).sum())
+        return min(K, used + SPARE) if self.exchangeable else K
+
+    def kit(self, K: int) -> tuple[CAVI, Gibbs]:
+        """Both methods' sweeps for K of the factors."""
+        from ..mcmc.moves import MOVES
+        from ..mcmc.state import Gibbs
+
+        if K not in self.kits:
+            cavi, data = self.whole, self.whole.data
+            if cavi.prior.K != K:
+                prior = cavi.prior.take(np.arange(K))
+                cavi = CAVI(data, prior, build_kernels(data, prior, self.backend, self.n_threads), joint=cavi.joint)
+            moves = [move() for move in MOVES.values()]
+            for move in moves:
+                move.every = EVERY  # a run is judged by where it ends, and moves take most of its time
+            one = replace(cavi.prior, n_modules=1)  # features are sorted into modules when factors have been found
+            self.kits[K] = cavi, Gibbs(data, one, cavi.kernels, moves)
+        return self.kits[K]
+
+    def resized(self, old: CAVI, new: CAVI, state: VIState):  # type: ignore[no-untyped-def]
+        """q of the factors that hold something, strongest first, and of as many empty ones as `new` has room for."""
+        rows, columns = state.rows, state.columns
+        if old is new:
+            return rows, columns
+        strength = state.sums.l2 * old.second_moment(columns)
+        bare = holds_nothing(old, state)
+        order = np.argsort(np.where(bare, np.inf, -strength), kind="stable")[: new.prior.K]
+        extra = new.prior.K - len(order)
+        rows, columns = taken(rows, columns, np.append(order, np.zeros(extra, dtype=np.intp)))
+        for k in range(len(order), new.prior.K):
+            rows, columns = cleared(new, rows, columns, k)
+        return rows, columns

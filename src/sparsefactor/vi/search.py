@@ -1,0 +1,125 @@
+"""How the best optimum is looked for: starts that race, and, where they do not agree, ways on from the best of them.
+
+race:    all starts climb together, the worst drop out, three finalists climb to their optima
+agree:   the best optimum was reached from enough independent starts: that is it
+hops:    otherwise the best finalists leave their optima by Gibbs sampling, again and again (3.18)
+cross:   what one of them has found is offered to the other
+on:      the best goes on until hop after hop has found nothing better
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..posterior import Status
+from ..start import PORTFOLIO, starts
+from .cross import crossed
+from .hop import Hops
+from .shear import WORTH
+from .state import CAVI
+from .trial import Tolerance, Trial
+
+# The race: up to so many iterations, then so large a share of the trials goes on.
+LAPS = ((12, 0.6), (30, 0.4), (60, 0.3))
+COARSE = 1e-3  # nats: while racing, an optimum known this well is known well enough
+KICKS = 2  # further directions a finalist tries to leave its optimum by
+LEADER_KICKS = 6  # and the winner
+AGREE = 0.1  # nats: optima closer than this are the same
+ENOUGH = 3  # finalists that must agree, or else the search goes on
+LINEAGES = 2  # finalists that go on
+PATIENCE, LAST_PATIENCE = 5, 10  # hops in a row that find nothing better, of each lineage and of the best at the end
+MOST_HOPS = 80  # in all
+CROSSES = 4  # tried in each direction
+HOP_ITERATIONS = 1000  # of the climb after a hop
+
+
+def race(trials: Sequence[Trial], tolerance: Tolerance, max_iter: int) -> list[Trial]:
+    """Advance all trials together and drop the worst after each lap; the finalists."""
+    running = list(trials)
+    for lap, share in LAPS:
+        for trial in running:
+            trial.advance(min(lap, max_iter), tolerance)
+        running.sort(key=lambda trial: trial.elbo, reverse=True)
+        keep = max(1, round(share * len(trials)))
+        for trial in running[keep:]:
+            trial.drop()
+        running = running[:keep]
+    return running
+
+
+class Search:
+    """The search of one fit. `trials` holds what was found so far, also when it is interrupted."""
+
+    def __init__(self, cavi: CAVI, options: Any, trials: list[Trial]) -> None:
+        self.cavi, self.options, self.trials = cavi, options, trials
+        self.rng = np.random.default_rng([options.seed, 0, 4])
+        self.auto = options.n_trials == "auto"
+        self.racing = options.race and not options.average
+        self.coarse = Tolerance(max(options.tol, COARSE), options.rtol) if self.racing else options.tolerance
+        self.told: dict[str, Any] = {"hops": 0, "returns": 0}
+
+    def run(self) -> None:
+        options, max_iter = self.options, self.options.max_iter
+        n_trials = len(PORTFOLIO) if self.auto else options.n_trials
+        for number, start in enumerate(starts(self.cavi.data, self.cavi.prior, options.init, n_trials, options.seed)):
+            state = self.cavi.start(start.L, start.F)
+            trial = Trial(number, start.name, self.cavi, state, accelerate=options.accelerate)
+            self.trials.append(trial)
+            trial.advance(min(LAPS[0][0], max_iter), self.coarse)
+        finalists = race(self.trials, self.coarse, max_iter) if self.racing else self.trials
+        for trial in finalists:
+            trial.polish(max_iter, self.coarse, self.rng, kicks=KICKS)
+        finalists = sorted(finalists, key=lambda trial: trial.elbo, reverse=True)
+        self.told["agreeing"] = sum(finalists[0].elbo - trial.elbo < AGREE for trial in finalists)
+        self.told["finalists"] = len(finalists)
+        if not self.racing:
+            return
+        leader = finalists[0]
+        if self.auto and options.accelerate and len(self.trials) > 1 and self.told["agreeing"] < ENOUGH:
+            leader = self.further(finalists[:LINEAGES])
+        leader.status = None
+        leader.polish(max_iter, options.tolerance, self.rng, kicks=LEADER_KICKS)
+
+    # ---- beyond the race ----------------------------------------------------------------------------------------
+
+    def further(self, lineages: list[Trial]) -> Trial:
+        """Hops from each lineage, then recombination, then hops from the best; that one."""
+        hops = Hops(self.cavi, self.options.seed, self.options.backend, self.options.n_threads)
+        for lineage in lineages:
+            self.hop(hops, lineage, PATIENCE)
+        self.told["agreeing"] = sum(max(t.elbo for t in lineages) - t.elbo < AGREE for t in lineages)
+        best, second = sorted(lineages, key=lambda trial: trial.elbo, reverse=True)[:2]
+        if self.told["agreeing"] < LINEAGES:
+            self.cross(best, second)
+            self.hop(hops, best, LAST_PATIENCE)
+        for lineage in lineages:
+            lineage.status = lineage.status or Status.CONVERGED
+        return best
+
+    def hop(self, hops: Hops, lineage: Trial, patience: int) -> None:
+        """Hop until so many hops in a row have found nothing better."""
+        failures = 0
+        while failures < patience and self.told["hops"] < MOST_HOPS:
+            self.told["hops"] += 1
+            cavi, state = hops.from_state(lineage.state)
+            new = Trial(lineage.number, lineage.name, cavi, state, accelerate=True)
+            new.polish(min(HOP_ITERATIONS, self.options.max_iter), self.coarse, self.rng, kicks=0)
+            found = hops.whole_of(cavi, new.state)
+            self.told["returns"] += abs(found.elbo - lineage.elbo) < AGREE
+            better = found.elbo > lineage.elbo + WORTH
+            failures = 0 if better else failures + 1
+            lineage.succeed(new, found)
+
+    def cross(self, best: Trial, second: Trial) -> None:
+        """Offer the factors of the second to the best, and those of the best to the second."""
+        for one, other in ((best, second), (second, best)):
+            for _ in range(CROSSES):
+                state = crossed(self.cavi, one.state, other.state, self.rng)
+                if state is None:
+                    return
+                new = Trial(best.number, best.name, self.cavi, state, accelerate=True)
+                new.polish(min(HOP_ITERATIONS, self.options.max_iter), self.coarse, self.rng, kicks=0)
+                best.succeed(new, new.state)

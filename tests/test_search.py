@@ -1,0 +1,129 @@
+"""The search for the best optimum: hops, recombination, and what the result tells of how sure it is."""
+
+import numpy as np
+import pytest
+
+import sparsefactor as sf
+from sparsefactor.data import as_data
+from sparsefactor.engine import build_kernels
+from sparsefactor.engine.threads import single_blas_thread
+from sparsefactor.vi import search
+from sparsefactor.vi.cross import crossed
+from sparsefactor.vi.empty import emptied, holds_nothing
+from sparsefactor.vi.hop import SPARE, Hops
+from sparsefactor.vi.state import CAVI
+from sparsefactor.vi.trial import Tolerance, Trial
+
+SIM = sf.simulate(n_features=60, n_samples=50, inclusion=[0.3] * 3, snr=5, seed=0)
+# Correlated features, many factors: starts end in different optima.
+RUGGED = np.random.default_rng(0).standard_normal((60, 12)) @ np.random.default_rng(1).standard_normal((12, 12))
+
+
+def climbed(K, joint=True, X=SIM.X, **prior):
+    data = as_data(X, center=True)
+    given = sf.Prior(n_factors=K, **prior)
+    cavi = CAVI(data, given, build_kernels(data, given), joint=joint)
+    rng = np.random.default_rng(0)
+    start = cavi.start(0.5 * rng.standard_normal((data.n_features, K)), rng.standard_normal((K, data.n_samples)))
+    trial = Trial(0, "random", cavi, start, accelerate=True)
+    with single_blas_thread():
+        trial.polish(500, Tolerance(1e-5, 0.0), rng, kicks=0)
+    return cavi, trial.state
+
+
+@pytest.mark.parametrize("joint", [False, True])
+@pytest.mark.parametrize("prior", [{}, {"noise": "sample"}, {"inclusion": 0.3}], ids=["learnt", "sample", "fixed"])
+def test_a_hop_leaves_out_empty_factors_and_comes_back_whole(joint, prior):
+    cavi, state = climbed(9, joint, **prior)
+    hops = Hops(cavi, 0, "auto", None)
+    used = int(np.sum(~holds_nothing(cavi, state)))
+    small, new = hops.from_state(state)
+    assert small.prior.K == min(9, used + SPARE) < 9
+    whole = hops.whole_of(small, new)
+    assert whole.columns.f_mean.shape == (9, 50)
+    assert np.isfinite(whole.elbo)
+    L, F = new.rows.eta * new.rows.mu, new.columns.f_mean
+    again = whole.rows.eta * whole.rows.mu @ np.eye(9)
+    # The pass over the whole moves it a little; the signal is the same.
+    np.testing.assert_allclose(again @ whole.columns.f_mean, L @ F, atol=0.5)
+
+
+def test_hops_are_a_function_of_the_seed_and_their_number():
+    cavi, state = climbed(5)
+    first, again = (Hops(cavi, 3, "auto", None).from_state(state)[1] for _ in range(2))
+    np.testing.assert_array_equal(first.rows.mu, again.rows.mu)
+    hops = Hops(cavi, 3, "auto", None)
+    one, other = hops.from_state(state)[1], hops.from_state(state)[1]
+    assert not np.array_equal(one.rows.mu, other.rows.mu)
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_recombination_gives_back_a_factor_that_was_lost(joint):
+    cavi, whole = climbed(4, joint)
+    rng = np.random.default_rng(0)
+    assert crossed(cavi, whole, whole, rng) is None  # they have the same factors
+    strong = int(np.argmax(whole.sums.l2))
+    with single_blas_thread():
+        lost = Trial(0, "", cavi, emptied(cavi, whole, strong), accelerate=True)
+        lost.advance(3, Tolerance(1e-6, 0.0))
+        back = crossed(cavi, lost.state, whole, rng)
+        assert back is not None
+        back = Trial(0, "", cavi, back, accelerate=True)
+        back.polish(300, Tolerance(1e-6, 0.0), rng, kicks=0)
+    assert lost.elbo < whole.elbo - 10
+    assert back.elbo == pytest.approx(whole.elbo, abs=0.5)
+
+
+def test_the_search_goes_on_where_starts_disagree_and_finds_more():
+    raced = sf.fit_vi(RUGGED, n_factors=8, n_trials=10, scale=True)
+    found = sf.fit_vi(RUGGED, n_factors=8, scale=True)
+    assert "hops" in found.record["search"]
+    assert found.record["search"]["hops"] > 0
+    assert raced.record["search"]["hops"] == 0
+    assert found.elbo > raced.elbo + 1.0
+    assert np.all(np.diff(found.elbo_trace["elbo"]) >= 0)
+    assert found.converged
+
+
+def test_where_starts_agree_there_are_no_hops():
+    sim = sf.simulate_paper(snr=25, seed=0)
+    told = sf.fit_vi(sim.X, n_factors=6).record["search"]
+    assert told["hops"] == 0
+    assert told["agreeing"] >= search.ENOUGH
+
+
+def test_the_search_is_the_same_for_any_number_of_threads():
+    one, two = (sf.fit_vi(RUGGED, n_factors=6, scale=True, n_threads=n) for n in (1, 2))
+    assert one.elbo == two.elbo
+    np.testing.assert_array_equal(one.loadings_mean, two.loadings_mean)
+
+
+def test_an_interruption_while_hopping_keeps_the_best(monkeypatch):
+    calls = []
+
+    def interrupt(self, state):
+        calls.append(1)
+        if len(calls) > 2:
+            raise KeyboardInterrupt
+        return real(self, state)
+
+    real = Hops.from_state
+    monkeypatch.setattr(Hops, "from_state", interrupt)
+    with pytest.warns(sf.ConvergenceWarning, match="Interrupted"):
+        p = sf.fit_vi(RUGGED, n_factors=8, scale=True)
+    assert p.status is sf.Status.INTERRUPTED
+    assert len(calls) == 3
+    assert p.elbo >= p.trials["elbo"].max() - 1e-9
+
+
+def test_how_sure_it_is_is_told():
+    p = sf.fit_vi(RUGGED, n_factors=8, scale=True)
+    assert "hop" in p.certainty
+    sure = sf.fit_vi(sf.simulate_paper(snr=25, seed=0).X, n_factors=6)
+    assert sure.certainty.startswith("The best optimum was reached from 3 of 3")
+
+
+@pytest.mark.parametrize("n_trials", [0, 1.5, "many", True])
+def test_n_trials_is_auto_or_a_count(n_trials):
+    with pytest.raises(ValueError, match="n_trials must be"):
+        sf.fit_vi(SIM.X, n_factors=2, n_trials=n_trials)
