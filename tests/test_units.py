@@ -1,4 +1,4 @@
-"""The answer does not depend on the units of the data, nor on an offset; numbers given in a prior are taken as they are."""
+"""The answer does not depend on units or offsets of the data; numbers given in a prior are taken as they are."""
 
 import warnings
 

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..checks import checked_count
 from ..data import read_matrix
-from ..model import Beta, Prior, checked_count
+from ..model import Beta, Prior
 from .comparison import Comparison, tabulated
 from .kept import digest, keep, kept, key
 from .masks import METHODS, Mask, hold_out, judged, mean_error
