@@ -35,7 +35,7 @@ def _moments(array: xr.DataArray) -> tuple[Array, Array]:
     n_chains, _, *own = source.shape
     mean, scatter = np.zeros((n_chains, *own)), np.zeros((n_chains, *own))
     # The square of a precision may be beyond all numbers, in units that make the data tiny; only its mean is asked for.
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         return _joined(source, mean, scatter)
 
 
@@ -72,7 +72,7 @@ def mixture(moments: Moments, weights: Array) -> Moments:
     out = {}
     for name, (mean, variance) in moments.items():
         centre = np.tensordot(weights, mean, axes=1)
-        with np.errstate(over="ignore"):  # see _moments
+        with np.errstate(over="ignore", invalid="ignore"):  # see _moments
             spread = np.tensordot(weights, variance + (mean - centre) ** 2, axes=1)
         out[name] = np.asarray(centre), np.asarray(spread)
     return out
