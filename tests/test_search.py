@@ -38,7 +38,7 @@ def test_a_hop_leaves_out_empty_factors_and_comes_back_whole(joint, prior):
     hops = Hops(cavi, 0, "auto", None)
     used = int(np.sum(~holds_nothing(cavi, state)))
     small, new = hops.from_state(state)
-    assert small.prior.K == min(9, used + SPARE)
+    assert min(9, used + SPARE) == small.prior.K
     assert used < 9
     new = small.sweep(new)
     whole = hops.whole_of(small, new)
