@@ -217,6 +217,18 @@ def test_heatmap_shows_the_numbers_in_their_order(vi, large) -> None:
     assert wide.images[0].get_array().size < 4e6
 
 
+def test_loadings_of_many_features_do_not_fade(large) -> None:
+    """Means over neighbours of opposite signs would be nothing, and a few outliers would make all others pale."""
+    ax = plot.heatmap(large, "loadings")
+    shown = np.asarray(ax.images[0].get_array())
+    vmin, vmax = ax.images[0].get_clim()
+    assert vmin == -vmax
+    solid = np.abs(shown[:, :5]).max(axis=0)  # of the first factor
+    assert solid.min() > 0.9 * vmax
+    own = shown[: len(shown) // 100, 0]  # the first features: positive on the first factor
+    assert np.median(own) > 0.3 * vmax
+
+
 def test_features_with_the_same_factors_stand_together(large) -> None:
     order = feature_order(large)
     weight = np.abs(large.loadings_mean) * np.sqrt(np.mean(large.activations_mean**2, axis=0))

@@ -12,6 +12,7 @@ from .base import DIVERGING, MOST_NAMES, SEQUENTIAL, axes_for, checked, enlarged
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+OUTSTANDING = 0.995  # share of the loadings other than zero that have colours of their own
 LABELS = {"inclusion": "probability of inclusion", "loadings": "loading"}
 
 
@@ -47,9 +48,11 @@ def heatmap(
     order = feature_order(p) if cluster else np.arange(len(values))
     G, K = values.shape
     ax = axes_for(ax, (unit_size(K, 0.32, 4.2, 13.0), unit_size(min(G, MOST_NAMES), 0.16, 3.6, 11.0)))
-    top = 1.0 if what == "inclusion" else float(np.abs(values).max(initial=0.0)) or 1.0
+    pixels = enlarged(values[order])
+    largest = float(np.abs(pixels).max(initial=0.0)) or 1.0
+    top = 1.0 if what == "inclusion" else limit(pixels)
     image = ax.imshow(
-        enlarged(values[order]),
+        pixels,
         extent=(0.5, K + 0.5, G + 0.5, 0.5),
         aspect="auto",
         cmap=SEQUENTIAL if what == "inclusion" else DIVERGING,
@@ -65,16 +68,27 @@ def heatmap(
     left = p.n_factors - K
     ax.set_xlabel(f"factor{f' ({left} empty left out)' if left and not p.empty.all() else ''}")
     ax.set_title("Which features are in which factor" if what == "inclusion" else "Loadings")
-    ax.figure.colorbar(image, ax=ax, label=LABELS[what], shrink=0.8)
+    beyond = "both" if what == "loadings" and largest > top else "neither"
+    ax.figure.colorbar(image, ax=ax, label=LABELS[what], shrink=0.8, extend=beyond)
     return ax
 
 
+def limit(values: NDArray[np.float64]) -> float:
+    """Where colours end: at the largest, or where a few that stand out would make all others pale, before them."""
+    sizes = np.abs(values[values != 0.0])
+    return float(np.quantile(sizes, OUTSTANDING)) if len(sizes) else 1.0
+
+
 def feature_order(p: Any) -> NDArray[np.intp]:
-    """(n_features,) by the factor that adds most to the feature, then by the next one, then by size; others last."""
+    """(n_features,) by the factor that adds most to the feature, its sign, the next factor, and size; others last.
+
+    Signs come early, so that the means which are drawn of many features are of like ones.
+    """
     scale = np.sqrt(np.mean(p.activations_mean**2, axis=0))
     weight = np.abs(p.loadings_mean) * scale * (p.inclusion_prob > 0.5) * ~p.empty
     ranked = np.argsort(-weight, axis=1, kind="stable")
     first, second = ranked[:, 0], ranked[:, min(1, weight.shape[1] - 1)]
     rows = np.arange(len(weight))
     none, alone = weight[rows, first] == 0, weight[rows, second] == 0
-    return np.lexsort((-weight[rows, first], np.where(alone, -1, second), first, none)).astype(np.intp)
+    negative = p.loadings_mean[rows, first] < 0
+    return np.lexsort((-weight[rows, first], np.where(alone, -1, second), negative, first, none)).astype(np.intp)
