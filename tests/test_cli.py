@@ -409,6 +409,31 @@ def test_quick_and_full_exclude_each_other(tmp_path) -> None:
     assert "exclude each other" in refused("reproduce", "simulated", "--quick", "--full", "--out", tmp_path / "s")
 
 
+def test_an_interrupted_study_goes_on(tmp_path, monkeypatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sparsefactor.study.reproduce_simulated", interrupted)
+    text = run("reproduce", "simulated", "--quick", "--out", tmp_path / "s", code=console.INTERRUPTED)
+    assert "the same command goes on" in text
+
+
+def test_an_interrupted_fit_is_saved(table, tmp_path, monkeypatch) -> None:
+    from sparsefactor.vi import fit
+
+    calls = []
+
+    def race(trials: object, *others: object) -> None:
+        calls.append(trials)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fit, "race", race)
+    text = run("fit", table, "-k", 2, "--out", tmp_path / "p.sf", code=console.INTERRUPTED)
+    assert calls
+    assert "best state so far" in text
+    assert sf.load(tmp_path / "p.sf").status is sf.Status.INTERRUPTED
+
+
 def test_benchmark_prints_milliseconds() -> None:
     text = invoke("benchmark", "--features", 40, "--samples", 12, "--factors", 2, "--sweeps", 3).stdout
     assert text.count(" ms") == 2

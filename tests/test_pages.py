@@ -51,6 +51,14 @@ def test_the_statement_in_docs_is_the_one_printed() -> None:
     assert said.startswith(block)
 
 
+def test_every_command_is_documented() -> None:
+    page = (ROOT / "docs/commands.md").read_text()
+    names = [command.callback.__name__ if command.name is None else command.name for command in app.registered_commands]
+    assert len(names) >= 11
+    for name in names:
+        assert f"`{name}" in page, name
+
+
 @pytest.mark.slow
 def test_readme_from_an_empty_folder_and_a_fresh_environment(tmp_path) -> None:
     """Install, quickstart and three commands on a foreign table, as printed."""

@@ -65,10 +65,13 @@ def root(
     pass
 
 
-def command(*examples: str, group: typer.Typer = app, name: str | None = None, reads: bool = False) -> Any:
+def command(
+    *examples: str, group: typer.Typer = app, name: str | None = None, reads: bool = False, goes_on: bool = False
+) -> Any:
     """Make a function a command: with --json, --quiet and --debug, with examples, and with errors of one line.
 
-    reads: it reads a table; the options that say how become its argument `choices`.
+    reads: it reads a table; the options that say how become its argument `choices`. goes_on: an interrupted command
+    goes on where it stopped when it is given again.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -77,7 +80,7 @@ def command(*examples: str, group: typer.Typer = app, name: str | None = None, r
             for option in COMMON:
                 setattr(console.settings, option, given.pop(option))
             how = {option: given.pop(option) for option in READING} if reads else {}
-            _run(function, given, how)
+            _run(function, given, how, goes_on)
 
         own = inspect.signature(function, eval_str=True)
         added = [(option, kind, None) for option, kind in READING.items()] if reads else []
@@ -98,7 +101,7 @@ def command(*examples: str, group: typer.Typer = app, name: str | None = None, r
     return decorate
 
 
-def _run(function: Callable[..., Any], given: dict[str, Any], how: dict[str, Any]) -> None:
+def _run(function: Callable[..., Any], given: dict[str, Any], how: dict[str, Any], goes_on: bool) -> None:
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: console.warn(f"Warning: {message}")
         warnings.filterwarnings("default", category=UserWarning, module=r"sparsefactor")
@@ -107,7 +110,7 @@ def _run(function: Callable[..., Any], given: dict[str, Any], how: dict[str, Any
         except (typer.Exit, typer.Abort):
             raise
         except KeyboardInterrupt:
-            console.warn("Interrupted.")
+            console.warn("Interrupted; the same command goes on where it stopped." if goes_on else "Interrupted.")
             raise typer.Exit(INTERRUPTED) from None
         except EXPECTED as problem:
             if console.settings.debug:

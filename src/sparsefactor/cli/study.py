@@ -32,7 +32,7 @@ def level_of(quick: bool, full: bool) -> str:
     return "quick" if quick else "full" if full else "standard"
 
 
-@command("sparsefactor reproduce simulated --quick --jobs 2", group=reproduce, name="simulated")
+@command("sparsefactor reproduce simulated --quick --jobs 2", group=reproduce, name="simulated", goes_on=True)
 def reproduce_simulated(
     out: Out = Path("study-simulated"), quick: Quick = False, full: Full = False, jobs: Jobs = 1
 ) -> None:
@@ -47,7 +47,7 @@ def reproduce_simulated(
     answer(f"{claims}\nReport: {page.resolve()}", {"report": page.resolve(), "claims": claims.splitlines()})
 
 
-@command("sparsefactor reproduce gtex --quick --jobs 2", group=reproduce, name="gtex", reads=True)
+@command("sparsefactor reproduce gtex --quick --jobs 2", group=reproduce, name="gtex", reads=True, goes_on=True)
 def reproduce_gtex(
     choices: Choices,
     data: Annotated[Path | None, typer.Option(help="A table; without it, a simulated stand-in.")] = None,
