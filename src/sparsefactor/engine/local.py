@@ -246,7 +246,7 @@ class CpuKernels:
             C,
             M,
             self.prior.noise_shape,
-            self.prior.noise_rate,
+            self.problem.noise_rate,
             noise.order,
             noise.log_height,
             noise.bracket,

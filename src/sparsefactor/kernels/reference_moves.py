@@ -27,6 +27,7 @@ class ReferenceMoves:
     """What moves ask of an engine, for one data set and prior."""
 
     data: Data
+    noise_rate: Array
     prior: Prior
     observed: NDArray[np.float64] | None
 
@@ -167,7 +168,7 @@ class ReferenceMoves:
                 covariance = L @ L.T + np.diag(1 / own)
                 fit = -0.5 * Y.shape[1] * np.linalg.slogdet(covariance)[1]
                 fit -= 0.5 * np.sum(Y * np.linalg.solve(covariance, Y))
-                return float(fit + log_gamma_density(own[i], prior.noise_shape, prior.noise_rate) + at[0])
+                return float(fit + log_gamma_density(own[i], prior.noise_shape, self.noise_rate[i]) + at[0])
 
             at = np.log(tau[i : i + 1])
             draws = noise.log_height[n], noise.bracket[n], noise.tries[n]

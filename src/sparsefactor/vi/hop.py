@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..mcmc.state import Gibbs
 
 SWEEPS = 150  # of a run: shorter ones end where they began, longer ones do not find more in the same time
+USED = ("scale", "rotation", "shear")
 EVERY = 3  # sweeps between the sampler's moves
 SPARE = 2  # empty factors that a run may fill
 
@@ -74,7 +75,7 @@ class Hops:
             if cavi.prior.K != K:
                 prior = cavi.prior.take(np.arange(K))
                 cavi = CAVI(data, prior, build_kernels(data, prior, self.backend, self.n_threads), joint=cavi.joint)
-            moves = [move() for move in MOVES.values()]
+            moves = [MOVES[name]() for name in USED]
             for move in moves:
                 move.every = EVERY  # a run is judged by where it ends, and moves take most of its time
             one = replace(cavi.prior, n_modules=1)  # features are sorted into modules when factors have been found

@@ -77,7 +77,7 @@ def draw_precisions(Y, L, tau, C, M, shape, rate, order, log_height, bracket, tr
                 total += CC[k, q] * u[q]
             s += u[k] * total
         a = min(a, (1.0 - 1e-12) / tau[i])
-        new = math.exp(draw_log_tau(tau[i], N, shape, rate, a, p, s, yy, log_height[n], bracket[n], tries[n]))
+        new = math.exp(draw_log_tau(tau[i], N, shape, rate[i], a, p, s, yy, log_height[n], bracket[n], tries[n]))
         d = new - tau[i]
         tau[i] = new
         shrink = d / (1.0 + d * a)
