@@ -255,8 +255,20 @@ def test_fit_keeps_names_and_has_the_prior_of_python(folder) -> None:
     p = sf.load(folder / "fit.sf")
     assert list(p.feature_names[:2]) == ["feature 1", "feature 2"]
     assert p.sample_names[0] == "sample 1"
+    X = sf.read_table(folder / "X.csv")
+    same = sf.fit_vi(X, n_factors=3, n_trials=2)
+    np.testing.assert_array_equal(p.loadings_mean, same.loadings_mean)
     assert p.prior.learns_inclusion
     assert np.any(p.labels.offset != 0)
+
+
+def test_centring_and_scaling_are_options(folder, table, tmp_path) -> None:
+    X, out = sf.read_table(table), tmp_path / "p.sf"
+    run("fit", table, "-k", 2, "--trials", 1, "--scale", "--out", out)
+    np.testing.assert_allclose(sf.load(out).labels.scale, X.std(ddof=0), rtol=0.05)
+    text = run("fit", table, "-k", 2, "--trials", 1, "--no-center", "--out", out)
+    assert "--center" in text
+    assert not sf.load(out).labels.offset.any()
 
 
 def test_a_fit_that_has_not_converged_says_so(table, tmp_path) -> None:
@@ -421,15 +433,11 @@ def test_an_interrupted_study_goes_on(tmp_path, monkeypatch) -> None:
 def test_an_interrupted_fit_is_saved(table, tmp_path, monkeypatch) -> None:
     from sparsefactor.vi import fit
 
-    calls = []
-
-    def race(trials: object, *others: object) -> None:
-        calls.append(trials)
+    def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(fit, "race", race)
+    monkeypatch.setattr(fit, "refined", interrupted)
     text = run("fit", table, "-k", 2, "--out", tmp_path / "p.sf", code=console.INTERRUPTED)
-    assert calls
     assert "best state so far" in text
     assert sf.load(tmp_path / "p.sf").status is sf.Status.INTERRUPTED
 

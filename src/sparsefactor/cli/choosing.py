@@ -13,7 +13,7 @@ from ..reading import Choices
 from .app import command
 from .console import answer, table_text, working
 from .files import check_folder_out, check_table_out, read_and_say, write_table
-from .options import Center, Data, Inclusion, Modules, Noise, NoiseOf, Seed, prior_of
+from .options import Center, Data, Inclusion, Modules, Noise, NoiseOf, Scale, Seed, prior_of
 
 
 @command(
@@ -34,6 +34,7 @@ def compare(
     share: Annotated[float, typer.Option(min=0.001, max=0.9, help="Of the entries that are held out.")] = 0.1,
     trials: Annotated[int, typer.Option(min=1, help="Starts of each fit.")] = 10,
     center: Center = True,
+    scale: Scale = False,
     seed: Seed = 0,
 ) -> None:
     """Compare numbers of factors by what they predict of entries held out."""
@@ -48,7 +49,7 @@ def compare(
             f"--factors must be whole numbers with commas between; got {factors!r}; pass e.g. 2,4,6"
         ) from None
     priors = {str(k): prior_of(k, inclusion, modules, noise) for k in counts}
-    data = read_and_say(table, choices, center)
+    data = read_and_say(table, choices, center, scale)
     with working(f"Fitting {len(priors) * masks} times", long=True) as spinner:
         found = sf.compare(
             data.frame,
@@ -59,6 +60,7 @@ def compare(
             path=path,
             n_trials=trials,
             center=center,
+            scale=scale,
             progress=lambda done, total, _: spinner.say(f"Fitted {done} of {total} times"),
         )
     if out is not None:

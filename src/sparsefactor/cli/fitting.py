@@ -42,10 +42,6 @@ class Until(StrEnum):
     converged = "converged"
 
 
-def settings_of(center: bool, scale: bool) -> dict[str, Any]:
-    return {"center": center, **({"scale": True} if scale else {})}
-
-
 def announced(method: str) -> str:
     """What is said before the work: compiling comes first where nothing lies compiled on disk."""
     from ..kernels.cpu import gibbs_rows, vi_rows
@@ -65,7 +61,7 @@ def _on_disk(kernel: Any) -> bool:
 
 @command(
     "sparsefactor fit X.csv --factors 4 --out fit.sf",
-    "sparsefactor fit X.csv --factors 4 --trials 20 --seed 1 --out fit.sf",
+    "sparsefactor fit X.csv --factors 4 --scale --trials 20 --seed 1 --out fit.sf",
     reads=True,
 )
 def fit(
@@ -98,8 +94,9 @@ def fit(
             max_iter=max_iter,
             race=race,
             average=average,
+            center=center,
+            scale=scale,
             seed=seed,
-            **settings_of(center, scale),
         )
     p.save(out)
     facts = {"out": out, "elbo": p.elbo, "status": p.status.name, "converged": p.converged, "read": data.facts()}
@@ -163,7 +160,8 @@ def sample(
             until=None if until is None else until.value,
             max_seconds=max_seconds,
             force=force,
-            **settings_of(center, scale),
+            center=center,
+            scale=scale,
         )
     except KeyboardInterrupt:
         kept = f"What was drawn is kept in {folder}" if folder.exists() else "Nothing was drawn yet"

@@ -39,6 +39,6 @@ NoiseOf = Annotated[Noise, typer.Option(help="What has a noise level of its own.
 
 
 def prior_of(factors: int, inclusion: float | None, modules: int, noise: Noise) -> sf.Prior:
-    """As in Python, where only what is given differs from the default."""
-    given: Any = sf.Beta(1, 1) if inclusion is None else inclusion
-    return sf.Prior(n_factors=factors, inclusion=given, n_modules=modules, noise=noise.value)
+    """As in Python: only what is given differs from the default."""
+    given: dict[str, Any] = {} if inclusion is None else {"inclusion": inclusion}
+    return sf.Prior(n_factors=factors, n_modules=modules, noise=noise.value, **given)
