@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .genesets import read_gene_sets as read_gene_sets
     from .interop import pl as pl
     from .interop import tl as tl
+    from .kernels.cpu.compiled import CacheWarning as CacheWarning
     from .mcmc import CheckpointWarning as CheckpointWarning
     from .mcmc import sample as sample
     from .metrics import baseline as baseline
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Beta": "model",
+    "CacheWarning": "kernels.cpu.compiled",
     "CheckpointWarning": "mcmc",
     "Comparison": "choice",
     "ConvergenceWarning": "vi",
