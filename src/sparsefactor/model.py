@@ -243,11 +243,8 @@ def checked_prior(prior: Any, n_factors: Any) -> Prior:
 
 
 def _check_positive(name: str, value: Any) -> None:
-    number = np.ndim(value) == 0 and not isinstance(value, bool | np.bool_)
-    try:
-        good = number and bool(SMALLEST <= value <= 1 / SMALLEST)
-    except TypeError:
-        good = False
+    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    good = number and SMALLEST <= value <= 1 / SMALLEST
     if not good:
         raise ValueError(
             f"{name} must be a positive number; got {value!r}; leave it out, or pass one from 1e-150 to 1e150"
