@@ -63,13 +63,13 @@ class Options:
             number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
             if not (number and np.isfinite(value) and value >= 0):
                 raise ValueError(f"{name} must be zero or positive; got {value!r}; the default suits most data")
-        if self.activations not in get_args(Activations):
+        if not isinstance(self.activations, str) or self.activations not in get_args(Activations):
             raise ValueError(
                 f"activations must be one of {get_args(Activations)}; got {self.activations!r}; choose one of them"
             )
         for name in ("race", "accelerate", "prune", "average"):
             checked_flag(name, getattr(self, name))
-        if not isinstance(self.init, Start) and self.init not in INITS:
+        if not isinstance(self.init, Start) and not (isinstance(self.init, str) and self.init in INITS):
             raise ValueError(f"init must be one of {INITS} or a Start; got {self.init!r}; choose one of them")
 
     @property
