@@ -14,7 +14,7 @@ BACKENDS = ("auto", "cpu", "reference")
 
 def build_kernels(data: Data, prior: Prior, backend: str = "auto", n_threads: int | None = None) -> Kernels:
     """The engine called `backend` for this data and prior; "auto" is "cpu". n_threads=None: every core."""
-    if backend not in BACKENDS:
+    if not isinstance(backend, str) or backend not in BACKENDS:
         raise ValueError(f"backend must be one of {BACKENDS}; got {backend!r}; choose one of them")
     whole = isinstance(n_threads, int | np.integer) and not isinstance(n_threads, bool)
     if n_threads is not None and not (whole and n_threads >= 1):

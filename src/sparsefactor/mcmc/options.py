@@ -55,10 +55,10 @@ class Options:
         named = isinstance(self.init, str) and self.init in CHAIN_INITS
         if not named and not isinstance(self.init, Start):
             raise ValueError(f"init must be one of {CHAIN_INITS} or a Start; got {self.init!r}; choose one of them")
-        unknown = [name for name in self.moves if name not in MOVES]
+        unknown = [name for name in self.moves if not isinstance(name, str) or name not in MOVES]
         if unknown:
             raise ValueError(f"moves must be among {tuple(MOVES)}; got {unknown[0]!r}; leave it out")
-        if self.precision not in PRECISIONS:
+        if not isinstance(self.precision, str) or self.precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {PRECISIONS}; got {self.precision!r}; choose one of them")
         if not _is_number(self.checkpoint_seconds):
             raise ValueError(
