@@ -87,7 +87,7 @@ class Prior:
             value = getattr(self, name)
             if value is None or self.settled:
                 continue
-            if name == "noise_rate" and np.ndim(value) == 1:
+            if name == "noise_rate" and _is_vector(value):
                 object.__setattr__(self, name, _checked_rates(value))
             else:
                 _check_positive(name, value)
@@ -251,8 +251,18 @@ def _check_positive(name: str, value: Any) -> None:
         )
 
 
+def _is_vector(value: Any) -> bool:
+    try:
+        return np.ndim(value) == 1
+    except ValueError:  # lists of unequal lengths
+        return False
+
+
 def _checked_rates(rates: Any) -> NDArray[np.float64]:
-    values = np.array(rates, dtype=np.float64)
+    try:
+        values = np.array(rates, dtype=np.float64)
+    except (TypeError, ValueError):
+        values = np.zeros(0)
     if not (values.size and np.isfinite(values).all() and (values > 0).all()):
         raise ValueError(f"noise_rate must be positive; got {rates!r}; leave it out or pass numbers above zero")
     values.flags.writeable = False
