@@ -121,6 +121,14 @@ def test_sampling_is_a_setting_away():
     assert model.transform(simulated(seed=2)).shape == (40, 2)
 
 
+def test_scaling_is_a_setting():
+    X = simulated() * np.arange(1, 21)
+    model = sf.SparseFactorAnalysis(n_components=2, scale=True, **QUICK).fit(X)
+    np.testing.assert_allclose(model.scale_, X.std(axis=0))
+    signal = model.posterior_.predicted()
+    np.testing.assert_allclose(model.inverse_transform(model.transform(X)), signal, atol=0.05 * np.abs(signal).max())
+
+
 def test_a_random_state_is_drawn_from():
     X = simulated()
     state = np.random.RandomState(0)

@@ -14,7 +14,6 @@ import sparsefactor as sf
 from sparsefactor.model import Prior
 from sparsefactor.questions.noise import over_noise
 from sparsefactor.questions.rows import loading_covariance
-from sparsefactor.questions.samples import scale_of
 
 NOISES = ("feature", "shared", "sample")
 
@@ -166,7 +165,8 @@ def test_sample_density_with_noise_by_sample_averages_over_its_prior():
     X = holes(simulated(seed=9).X)[:1]
     seen = ~np.isnan(X[0])
     base = p.loadings_mean @ p.loadings_mean.T + np.diag(np.sum(p.loadings_sd**2, axis=1))
-    a, b = p.prior.noise_shape, p.prior.noise_rate
+    # The rate is left out, and so is in units of the sample.
+    a, b = p.prior.noise_shape, 0.2 * np.mean((X[0] - p.labels.offset)[seen] ** 2)
 
     def integrand(u: float) -> float:
         C = (base + np.eye(30) * np.exp(-u))[np.ix_(seen, seen)]
@@ -416,5 +416,21 @@ def test_questions_refuse_what_they_cannot_answer():
         p.discoveries(by="size")
 
 
-def test_units_are_the_datas():
-    assert (scale_of(named_fit().labels) == 1).all()
+def test_scaling_is_applied_and_undone():
+    X, new = simulated(0.1).X * np.arange(1, 31), holes(simulated(seed=9).X) * np.arange(1, 31)
+    prior = Prior(n_factors=2, inclusion=0.4)
+    p = sf.fit_vi(X, prior, n_trials=2, scale=True)
+    offset, scale = p.labels.offset, p.labels.scale
+    np.testing.assert_allclose(scale, np.nanstd(X, axis=0))
+    plain = sf.fit_vi((X - offset) / scale, prior, n_trials=2, center=False)
+    scaled_new = (new - offset) / scale
+    np.testing.assert_allclose(p.transform(new), plain.transform(scaled_new), atol=1e-4)
+    np.testing.assert_allclose(p.covariance(), plain.covariance() * np.outer(scale, scale), atol=1e-3)
+    for ours, theirs in zip(p.impute(new, interval=0.9), plain.impute(scaled_new, interval=0.9), strict=True):
+        np.testing.assert_allclose(ours, theirs * scale + offset, rtol=1e-4, atol=1e-3)
+    jacobian = (~np.isnan(new)) @ np.log(scale)
+    np.testing.assert_allclose(p.log_density(new), plain.log_density(scaled_new) - jacobian, atol=1e-2)
+    held = np.full(X.shape, np.nan)
+    held[3, 4] = 1.5
+    entry = plain.log_density((held - offset) / scale, of="entries")[3, 4] - np.log(scale[4])
+    assert p.log_density(held, of="entries")[3, 4] == pytest.approx(entry, abs=1e-3)

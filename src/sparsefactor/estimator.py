@@ -12,7 +12,6 @@ from .errors import needs
 from .mcmc import sample
 from .model import Beta, Prior
 from .posterior import MCMCPosterior, VIPosterior
-from .questions.samples import scale_of
 from .start import Start
 from .vi import fit_vi
 
@@ -144,9 +143,7 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(2**31 - 1)
-        shared: dict[str, Any] = {"center": self.center, "seed": int(seed), "init": init}
-        if self.scale:
-            shared["scale"] = True
+        shared: dict[str, Any] = {"center": self.center, "scale": self.scale, "seed": int(seed), "init": init}
         jobs = effective_n_jobs(self.n_jobs)
         if self.inference == "vi":
             ends = {"n_trials": self.n_init, "tol": self.tol, "max_iter": self.max_iter, "n_threads": jobs}
@@ -164,7 +161,7 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         self.lfsr_ = p.lfsr[:, self._kept].T
         self.explained_variance_ratio_ = p.variance_explained(by="factor")[self._kept]
         self.noise_variance_ = 1.0 / p.noise_precision_mean
-        self.mean_, self.scale_ = p.labels.offset, scale_of(p.labels)
+        self.mean_, self.scale_ = p.labels.offset, p.labels.scale
         if isinstance(p, VIPosterior):
             self.n_iter_ = next(int(trial["iterations"]) for trial in p.trial_records if trial["won"])
             self.converged_, self.lower_bound_ = p.converged, p.elbo

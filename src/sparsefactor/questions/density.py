@@ -12,11 +12,11 @@ from scipy.stats import t as student
 from ..model import LOG_2PI, log_gamma_density
 from ..posterior import MCMCPosterior, VIPosterior
 from ..storage.moments import blocks
-from .noise import fixed_point, noise_grid, over_noise
+from .noise import fixed_point, noise_grid, noise_rate, over_noise
 from .predict import noise_place, signal_variance
 from .project import observed_gram
 from .rows import each_draw, noise_shape, noise_variance, per_feature
-from .samples import Samples, new_samples, scale_of
+from .samples import Samples, new_samples
 
 Array = NDArray[np.float64]
 Of = Literal["samples", "entries"]
@@ -38,7 +38,7 @@ def covariance(p: VIPosterior | MCMCPosterior) -> Array:
             total += draw.weight * (draw.L @ draw.L.T)
             diagonal += draw.weight * (np.mean(1 / draw.tau) if p.prior.noise == "sample" else 1 / draw.tau)
     total[np.diag_indices(len(total))] += diagonal
-    return np.asarray(total * np.outer(scale_of(p.labels), scale_of(p.labels)))
+    return np.asarray(total * np.outer(p.labels.scale, p.labels.scale))
 
 
 def log_density(p: VIPosterior | MCMCPosterior, X: Any, *, of: Of = "samples") -> Array:
@@ -48,7 +48,7 @@ def log_density(p: VIPosterior | MCMCPosterior, X: Any, *, of: Of = "samples") -
     if of == "entries":
         return entries_density(p, X)
     samples = new_samples(X, p.labels)
-    units = samples.observed @ np.log(scale_of(p.labels))
+    units = samples.observed @ np.log(p.labels.scale)
     if isinstance(p, VIPosterior):
         return _under_q(p, samples) - units
     terms, weights = [], []
@@ -73,7 +73,8 @@ def _under_q(p: VIPosterior, samples: Samples) -> Array:
     squares, count = np.sum(samples.Y**2, axis=1), samples.count
     middle = fixed_point(gram, samples.Y @ p.loadings_mean, squares, count, p.prior, joint=True)
     grid = noise_grid(middle, p.n_factors, count, p.prior)
-    log_p = log_gamma_density(grid, p.prior.noise_shape, p.prior.noise_rate) + np.log(grid)
+    rate = noise_rate(p.prior, squares, count)[:, None]
+    log_p = log_gamma_density(grid, p.prior.noise_shape, rate) + np.log(grid)
     for j in range(len(grid)):
         one = samples.one(j)
         log_p[j] += [float(gaussian(p.loadings_mean, spread + 1.0 / tau, one)[0]) for tau in grid[j]]
@@ -105,10 +106,10 @@ def entries_density(p: VIPosterior | MCMCPosterior, X: Any) -> Array:
             'where an entry is not held out, or of="samples" for new samples'
         )
     j, i = np.nonzero(~np.isnan(values))
-    y = (values[j, i] - p.labels.offset[i]) / scale_of(p.labels)[i]
+    y = (values[j, i] - p.labels.offset[i]) / p.labels.scale[i]
     answer = np.full(shape, np.nan)
     found = _entries_under_q(p, j, i, y) if isinstance(p, VIPosterior) else _entries_by_draw(p, j, i, y)
-    answer[j, i] = found - np.log(scale_of(p.labels)[i])
+    answer[j, i] = found - np.log(p.labels.scale[i])
     return answer
 
 
@@ -116,7 +117,7 @@ def _entries_under_q(p: VIPosterior, j: NDArray[np.intp], i: NDArray[np.intp], y
     """Student's t: exact where the signal is known, and with the right variance of the signal where it is not."""
     at = noise_place(p, j, i)
     tau, shape = np.atleast_1d(p.noise_precision_mean)[at], np.atleast_1d(noise_shape(p))[at]
-    mean = ((p.predicted() - p.labels.offset) / scale_of(p.labels))[j, i]
+    mean = ((p.predicted() - p.labels.offset) / p.labels.scale)[j, i]
     scale = np.sqrt(signal_variance(p, j, i) + 1.0 / tau)
     return np.asarray(student.logpdf(y, df=2.0 * shape, loc=mean, scale=scale))
 

@@ -15,7 +15,7 @@ from ..storage.moments import blocks
 from .predict import noise_place, signal_variance
 from .project import under_draw, under_q
 from .rows import BLOCK_ENTRIES, Draw, each_draw, mean_inverse, noise_shape
-from .samples import Samples, new_samples, scale_of
+from .samples import Samples, new_samples
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -37,7 +37,7 @@ def impute(
     missing = np.ones(shape, dtype=bool) if samples is None else ~samples.observed
     j, i = np.nonzero(missing)
     law: _Student | _Mixture = _Student(p, samples, j, i) if isinstance(p, VIPosterior) else _Mixture(p, samples, j, i)
-    units, offset = scale_of(p.labels)[i], p.labels.offset[i]
+    units, offset = p.labels.scale[i], p.labels.offset[i]
 
     def placed(values: Array, rest: Array) -> Any:
         """(n, n_features) with these at the missing entries, as X came: features in its order, a frame for a frame."""
@@ -65,7 +65,7 @@ class _Student:
         activations = None if samples is None else under_q(p, samples)
         tau, shape = np.atleast_1d(p.noise_precision_mean), np.atleast_1d(noise_shape(p))
         if activations is None or samples is None:
-            self.mean: Array = ((p.predicted() - p.labels.offset) / scale_of(p.labels))[j, i]
+            self.mean: Array = ((p.predicted() - p.labels.offset) / p.labels.scale)[j, i]
         else:
             self.mean = np.einsum("ek,ek->e", activations.mean[j], p.loadings_mean[i])
             if activations.tau is not None:

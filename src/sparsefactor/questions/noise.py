@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from ..model import LOG_2PI, Prior, log_gamma_density
+from ..model import LOG_2PI, RELATIVE_NOISE_RATE, Prior, log_gamma_density
 
 Array = NDArray[np.float64]
 
@@ -33,17 +33,24 @@ def _rotated(gram: Array, linear: Array) -> _Rotated:
     return _Rotated(np.maximum(s, 0.0), V, np.einsum("jkl,jk->jl", V, linear))
 
 
+def noise_rate(prior: Prior, squares: Array, count: Array) -> Array:
+    """(n,) the rate of the gamma prior on each new sample's precision; left out, it is in units of the sample."""
+    if prior.noise_rate is None:
+        return RELATIVE_NOISE_RATE * squares / count
+    return np.full(len(count), float(np.mean(prior.noise_rate)))
+
+
 def fixed_point(gram: Array, linear: Array, squares: Array, count: Array, prior: Prior, *, joint: bool) -> Array:
     """(n,) E[tau] of each sample where q(f) and q(tau) agree (docs/math.md, 3.3 to 3.6)."""
     s, _, c = _rotated(gram, linear)
     diagonal = np.broadcast_to(np.einsum("jkk->jk", gram), s.shape)
-    shape = prior.noise_shape + 0.5 * count
-    tau = shape / (prior.noise_rate + 0.5 * squares)
+    shape, prior_rate = prior.noise_shape + 0.5 * count, noise_rate(prior, squares, count)
+    tau = shape / (prior_rate + 0.5 * squares)
     for _ in range(ROUNDS):
         f = tau[:, None] * c / (1.0 + tau[:, None] * s)
         spread = s / (1.0 + tau[:, None] * s) if joint else diagonal / (1.0 + tau[:, None] * diagonal)
         rss = squares - 2.0 * np.sum(f * c, axis=1) + np.sum(s * f**2, axis=1) + np.sum(spread, axis=1)
-        new = shape / (prior.noise_rate + 0.5 * np.maximum(rss, 0.0))
+        new = shape / (prior_rate + 0.5 * np.maximum(rss, 0.0))
         done = np.all(np.abs(new - tau) <= SETTLED * tau)
         tau = new
         if done:
@@ -72,7 +79,8 @@ def over_noise(gram: Array, linear: Array, squares: Array, count: Array, prior: 
     quadratic = tau * (squares[:, None] - np.einsum("jpk,jk->jp", shrink, c**2))
     log_p = 0.5 * count[:, None] * (np.log(tau) - LOG_2PI) - 0.5 * np.maximum(quadratic, 0.0)
     log_p -= 0.5 * np.sum(np.log1p(tau[:, :, None] * s[:, None, :]), axis=2)
-    log_p += log_gamma_density(tau, prior.noise_shape, prior.noise_rate) + np.log(tau)  # per unit of log tau
+    rate = noise_rate(prior, squares, count)[:, None]
+    log_p += log_gamma_density(tau, prior.noise_shape, rate) + np.log(tau)  # per unit of log tau
     step = np.log(tau[:, 1] / tau[:, 0])
     total = logsumexp(log_p, axis=1)
     share = np.exp(log_p - total[:, None])

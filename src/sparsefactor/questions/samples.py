@@ -59,14 +59,9 @@ def new_samples(X: Any, labels: Labels) -> Samples:
             f"every sample must have at least one observed entry; sample {shown(sample_names[int(np.argmax(empty))])} "
             f"has none ({int(empty.sum())} such in all); drop them"
         )
-    Y = (values - labels.offset) / scale_of(labels)
+    Y = (values - labels.offset) / labels.scale
     Y[~observed] = 0.0
     return Samples(Y, observed, values, order, sample_names, feature_names)
-
-
-def scale_of(labels: Labels) -> Array:
-    """(n_features,) what scaling divided each feature by."""
-    return np.asarray(getattr(labels, "scale", np.ones(len(labels.offset))))
 
 
 def matched(given: NDArray[Any], size: int, wanted: NDArray[Any]) -> NDArray[np.intp]:
