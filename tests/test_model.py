@@ -181,3 +181,7 @@ def test_annotation_must_name_the_features_in_their_order():
 def test_a_beta_must_leave_both_possible(a, b):
     with pytest.raises(ValueError, match=r"the mean of a Beta, a / \(a \+ b\), must lie strictly between 0 and 1; got"):
         Beta(a, b)
+
+
+def test_rates_by_feature_are_shown_by_their_number() -> None:
+    assert "noise_rate=<5 numbers>" in repr(Prior(n_factors=2, noise_rate=np.ones(5)))

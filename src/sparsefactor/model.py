@@ -127,9 +127,13 @@ class Prior:
             sizes = " x ".join(map(str, inclusion.shape))
             inclusion = f"{inclusion.tolist()}" if inclusion.size <= MOST_SHOWN else f"<{sizes} numbers>"
         others = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("n_factors", "inclusion")}
-        changed = {f.name for f in fields(self) if f.name in others and others[f.name] != f.default}
+        defaults = {f.name: f.default for f in fields(self)}
         words = [f"n_factors={self.n_factors}", f"inclusion={inclusion}"]
-        words += [f"{name}={value!r}" for name, value in others.items() if name in changed]
+        for name, value in others.items():
+            if isinstance(value, np.ndarray):
+                words.append(f"{name}=<{value.size} numbers>")
+            elif value != defaults[name]:
+                words.append(f"{name}={value!r}")
         return f"Prior({', '.join(words)})"
 
     def _repr_html_(self) -> str:
