@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import sparsefactor as sf
 from sparsefactor.cli import app, console, fitting
 from sparsefactor.cli.app import EXAMPLES
+from sparsefactor.cli.spelling import as_options, spelt
 
 RUNNER = CliRunner()
 QUICK = ("--chains", 2, "--warmup", 2, "--draws", 3)
@@ -189,17 +190,27 @@ def test_bad_draws_cannot_be_mistaken_for_good_ones(table, tmp_path) -> None:
     "python", ["run longer (the same path with larger n_draws goes on)", "run more chains (n_chains=4) and draws"]
 )
 def test_remedies_are_options(python) -> None:
-    text = fitting.spelt(f"Bad. Remedy: {python}; or look at one mode: keep_chains([0, 2]).", 100)
+    text = spelt(f"Bad. Remedy: {python}; or look at one mode: keep_chains([0, 2]).", 100)
     assert "n_draws" not in text
     assert "n_chains" not in text
     assert "--draws 200" in text
     assert "--chains 0,2" in text
 
 
+def test_settings_in_errors_are_options(tmp_path) -> None:
+    (tmp_path / "one.csv").write_text("id,a,b\nx,1,2\n")
+    text = refused("fit", tmp_path / "one.csv", "-k", 1, "-o", tmp_path / "p.sf", "--quiet")
+    assert "pass --no-center" in text
+    python = "has seed=1; got seed=2; pass seed=1, or another path; raise max_iter; header=True (--header)"
+    options = "has --seed 1; got --seed 2; pass --seed 1, or another --path; raise --max-iter; header=True (--header)"
+    assert as_options(python) == options
+    assert as_options("got 3 seeds; a noise of its own; n_samples=3") == "got 3 seeds; a noise of its own; n_samples=3"
+
+
 def test_every_remedy_of_a_verdict_is_an_option(folder) -> None:
     verdict = sf.load(folder / "draws.sf").diagnostics().verdict
     assert "n_draws" in verdict or "n_chains" in verdict  # the words that must be replaced
-    assert not {"n_draws", "n_chains", "keep_chains"} & set(fitting.spelt(verdict, 3).replace("(", " ").split())
+    assert not {"n_draws", "n_chains", "keep_chains"} & set(spelt(verdict, 3).replace("(", " ").split())
 
 
 def test_good_draws_leave_no_run_behind(table, tmp_path, monkeypatch) -> None:

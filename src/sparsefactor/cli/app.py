@@ -16,6 +16,7 @@ import sparsefactor as sf
 from ..reading import Choices
 from . import console
 from .console import FAILED, INTERRUPTED
+from .spelling import as_options
 
 EXPECTED = (ValueError, TypeError, OSError, ImportError, RuntimeError, MemoryError)
 EXAMPLES: list[tuple[str, ...]] = []  # as in the help, command by command; a test runs them
@@ -103,7 +104,7 @@ def command(
 
 def _run(function: Callable[..., Any], given: dict[str, Any], how: dict[str, Any], goes_on: bool) -> None:
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: console.warn(f"Warning: {message}")
+        warnings.showwarning = lambda message, *_, **__: console.warn(as_options(f"Warning: {message}"))
         warnings.filterwarnings("default", category=UserWarning, module=r"sparsefactor")
         try:
             function(**given, **({"choices": _choices(**how)} if how else {}))
@@ -115,7 +116,7 @@ def _run(function: Callable[..., Any], given: dict[str, Any], how: dict[str, Any
         except EXPECTED as problem:
             if console.settings.debug:
                 raise
-            console.fail(" ".join(str(problem).split()) or type(problem).__name__)
+            console.fail(as_options(" ".join(str(problem).split())) or type(problem).__name__)
             raise typer.Exit(FAILED) from None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import shutil
 import sys
@@ -22,20 +21,9 @@ from .app import command
 from .console import INTERRUPTED, NOT_TRUSTED, answer, note, seconds_since, warn, working
 from .files import check_folder_out, check_out, read_and_say
 from .options import Center, Data, Factors, Inclusion, Modules, Noise, NoiseOf, Out, Scale, Seed, prior_of
+from .spelling import spelt
 
 MORE_ITERATIONS = 50_000
-# Python's remedies, as the command line spells them.
-SPELT = (
-    (
-        r"run longer \(the same path with larger n_draws goes on\)",
-        "run longer: the same command with --draws {more}, or --until converged",
-    ),
-    (r"run more chains \(n_chains=4\) and draws", "run more chains: --chains 4 --draws {more}"),
-    (r"keep_chains\(\[([^\]]*)\]\)", r"sparsefactor summary, report or export with --chains \1"),
-    (r"sample again", "sample again with another --seed"),
-    (r"n_draws=", "--draws "),
-    (r"max_seconds=", "--max-seconds "),
-)
 
 
 class Until(StrEnum):
@@ -227,13 +215,6 @@ def _sampled(data: Table, prior: sf.Prior, **settings: Any) -> sf.MCMCPosterior:
         finally:
             if view is not None:
                 view.close()
-
-
-def spelt(verdict: str, draws: int) -> str:
-    """A verdict with its remedies as options of the command line."""
-    for python, flags in SPELT:
-        verdict = re.sub(python, flags.replace("{more}", str(2 * draws)), verdict)
-    return re.sub(r"--chains ([\d, ]+)", lambda found: "--chains " + found[1].replace(" ", ""), verdict)
 
 
 def _said() -> str:

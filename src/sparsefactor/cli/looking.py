@@ -15,8 +15,8 @@ from . import tables
 from .app import command
 from .console import answer, clean, note, table_text, warn, working
 from .files import check_folder_out, check_out, check_table_out, write_table, writer_of
-from .fitting import spelt
 from .options import Chains, Out, Result
+from .spelling import spelt
 
 Posterior = sf.VIPosterior | sf.MCMCPosterior
 

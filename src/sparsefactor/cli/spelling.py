@@ -1,0 +1,40 @@
+"""Python's settings, in messages, as the command line spells them."""
+
+from __future__ import annotations
+
+import re
+
+VERDICT = (
+    (
+        r"run longer \(the same path with larger n_draws goes on\)",
+        "run longer: the same command with --draws {more}, or --until converged",
+    ),
+    (r"run more chains \(n_chains=4\) and draws", "run more chains: --chains 4 --draws {more}"),
+    (r"keep_chains\(\[([^\]]*)\]\)", r"sparsefactor summary, report or export with --chains \1"),
+    (r"sample again", "sample again with another --seed"),
+)
+SETTINGS = (
+    (r"\b(center|scale|race)=False\b", r"--no-\1"),
+    (r"\b(center|scale|race|average|force)=True\b", r"--\1"),
+    (r"\bn_(draws|chains|warmup|factors|trials|masks|modules)=", r"--\1 "),
+    (r"\b(thin|seed|noise|share)=(?=['\w])", r"--\1 "),
+    (r"\bmax_(seconds|iter)=", r"--max-\1 "),
+    (r"\bn_(draws|chains|warmup|factors|trials|masks|modules)\b", r"--\1"),
+    (r"\bmax_(seconds|iter)\b", r"--max-\1"),
+    (r"\banother path\b", "another --path"),
+)
+
+
+def as_options(text: str) -> str:
+    """A message with its settings as options."""
+    for python, flags in SETTINGS:
+        text = re.sub(python, flags, text)
+    return text
+
+
+def spelt(verdict: str, draws: int) -> str:
+    """A verdict on so many draws with its remedies as options."""
+    for python, flags in VERDICT:
+        verdict = re.sub(python, flags.replace("{more}", str(2 * draws)), verdict)
+    verdict = re.sub(r"--chains ([\d, ]+)", lambda found: "--chains " + found[1].replace(" ", ""), verdict)
+    return as_options(verdict)
