@@ -193,6 +193,25 @@ def test_verdict_and_summary_come_first(browser, page, drawn_page) -> None:
 
 
 @needs_chromium
+def test_long_texts_are_not_squeezed_on_a_narrow_screen(browser, page) -> None:
+    browser.open(page, width=390, height=800)
+    widths = browser.run("[...document.querySelectorAll('td.long')].map(c => c.getBoundingClientRect().width)")
+    assert widths
+    assert min(widths) > 200
+    scroll = "(s => [s.scrollWidth, s.clientWidth])(document.querySelectorAll('.scroll')[0])"
+    inside, seen = browser.run(scroll)
+    assert inside > seen  # within its own box, not the page
+
+
+@needs_chromium
+def test_numbers_of_a_column_have_the_same_decimals(browser, page) -> None:
+    browser.open(page)
+    for number in (1, 2, 3):
+        texts = column(browser, FEATURES, number)
+        assert len({len(text.partition(".")[2]) for text in texts}) == 1, texts
+
+
+@needs_chromium
 def test_settings_say_how_it_was_made(browser, page) -> None:
     browser.open(page)
     facts = dict(zip(column(browser, "Settings and data", 0), column(browser, "Settings and data", 1), strict=True))

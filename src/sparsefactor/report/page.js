@@ -16,6 +16,8 @@ function sortable(columns, rows, options) {
   // columns: [{name, number}], rows: arrays; options.limit: rows shown at once.
   const state = { column: options?.column ?? -1, down: options?.down ?? false, limit: options?.limit ?? 50, rows };
   const body = el("tbody"), more = el("button", { type: "button" }), count = el("span", { class: "soft" });
+  // On a narrow screen a column of long texts, but for the first, is scrolled to rather than squeezed.
+  const long = columns.map((column, c) => c > 0 && !column.number && rows.some((row) => String(row[c]).length > 20));
   const heads = columns.map((column, c) => {
     const button = el("button", { type: "button", text: column.name });
     button.addEventListener("click", () => {
@@ -31,7 +33,7 @@ function sortable(columns, rows, options) {
       const value = (row) => columns[c].key ? columns[c].key(row[c]) : row[c];
       shown = [...shown].sort((a, b) => sign * (number ? (value(a) ?? -Infinity) - (value(b) ?? -Infinity) : String(value(a)).localeCompare(String(value(b)), "en", { numeric: true })));
     }
-    body.replaceChildren(...shown.slice(0, state.limit).map((row) => el("tr", {}, ...row.map((cell, c) => el("td", { class: columns[c].number ? "number" : null, text: fmt(cell, columns[c].decimals) })))));
+    body.replaceChildren(...shown.slice(0, state.limit).map((row) => el("tr", {}, ...row.map((cell, c) => el("td", { class: columns[c].number ? "number" : long[c] ? "long" : null, text: fmt(cell, columns[c].decimals) })))));
     count.textContent = `${Math.min(state.limit, shown.length)} of ${shown.length.toLocaleString("en")} rows`;
     more.textContent = "show more"; more.hidden = shown.length <= state.limit;
   }
@@ -86,12 +88,16 @@ const RENDER = {
     const loadings = floats(s.loadings), sd = s.sd ? floats(s.sd) : null, prob = bytes(s.inclusion), F = floats(s.activations);
     const select = el("select", { "aria-label": "factor" }, ...s.order.map((k) => el("option", { value: k, text: `factor ${k + 1} (${(100 * s.shares[k]).toFixed(1)} %)` })));
     const search = el("input", { type: "search", placeholder: "search features", "aria-label": "search features" });
-    const columns = [{ name: "feature" }, { name: "loading", number: true, key: Math.abs }, ...(sd ? [{ name: "sd", number: true }] : []), { name: "inclusion", number: true }];
+    const columns = [{ name: "feature" }, { name: "loading", number: true, key: Math.abs }, ...(sd ? [{ name: "sd", number: true }] : []), { name: "inclusion", number: true, decimals: 2 }];
     const rows = () => {
+      let largest = 0;
+      for (let j = Number(select.value); j < loadings.length; j += K) largest = Math.max(largest, Math.abs(loadings[j]));
+      const decimals = largest > 0 ? Math.min(6, Math.max(0, 3 - Math.floor(Math.log10(largest)))) : 3;
+      columns.slice(1, -1).forEach((column) => { column.decimals = decimals; });
       const k = Number(select.value), word = search.value.trim().toLowerCase(), out = [];
       for (let i = 0; i < G; i++) {
         if (word && !s.features[i].toLowerCase().includes(word)) continue;
-        const j = i * K + k; out.push([s.features[i], Number(loadings[j].toPrecision(4)), ...(sd ? [Number(sd[j].toPrecision(3))] : []), Number((prob[j] / 255).toFixed(2))]);
+        const j = i * K + k; out.push([s.features[i], Number(loadings[j].toPrecision(7)), ...(sd ? [Number(sd[j].toPrecision(7))] : []), Number((prob[j] / 255).toFixed(2))]);
       }
       return out;
     };
