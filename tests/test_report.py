@@ -176,6 +176,7 @@ def test_verdict_and_summary_come_first(browser, page, drawn_page) -> None:
     browser.open(page)
     text = browser.run("document.querySelector('section').innerText")
     assert "Can be used. The fit has settled." in text
+    assert re.search(r"starts that were followed to their end|hops away from optima", text)
     assert re.search(r"30 samples of 60 features were given, (9|10)\.\d % of the entries missing", text)
     assert re.search(r"Factor 1 \(\d+\.\d %\) has \d+ features, most of all", text)
     browser.open(drawn_page)

@@ -17,16 +17,15 @@ WIDTH, HEIGHT = 1280, 900
 def main() -> None:
     from sklearn.datasets import load_wine
 
-    wine = load_wine(as_frame=True).data
-    X = (wine - wine.mean()) / wine.std()
+    X = load_wine(as_frame=True).data
     prior = sf.Prior(n_factors=5, inclusion=sf.Beta(1, 1))
     binary = find_chromium()
     assert binary is not None, "the screenshots need Chromium; install it"
     IMAGES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, Browser(binary) as browser:
         for name, p in (
-            ("report", sf.fit_vi(X, prior, center=True)),
-            ("report-draws", sf.sample(X, prior, center=True, progress=False)),
+            ("report", sf.fit_vi(X, prior, scale=True)),
+            ("report-draws", sf.sample(X, prior, scale=True, progress=False)),
         ):
             page = Path(folder) / f"{name}.html"
             write_page(page, posterior_page(p, title=f"Wine: {'fit' if name == 'report' else 'draws'}"))

@@ -27,14 +27,7 @@ def verdict(p: VIPosterior | MCMCPosterior) -> tuple[bool, str]:
         found = p.diagnostics()
         return found.ok, found.verdict
     said = [p.status.value]
-    others = [record for record in p.trial_records if not record.get("won")]
-    done = [record for record in others if record.get("status") == Status.CONVERGED.name.lower()]
-    near = sum(record["elbo"] > p.elbo - 1.0 for record in done)
-    if done:
-        said.append(
-            f"Of {plural(len(others), 'other trial')}, {len(done)} ran to the end, {near} of them to within 1 nat of "
-            "the best ELBO."
-        )
+    said.append(p.certainty)
     doubtful = [k + 1 for k in np.flatnonzero(np.nan_to_num(p.stability, nan=1.0) < STABLE)]
     if doubtful:
         listed = ", ".join(map(str, doubtful))
@@ -90,6 +83,7 @@ def settings(p: Any) -> list[dict[str, str]]:
         "data": f"{N:,} samples x {G:,} features",
         "missing": f"{percent(missing)} ({int(G * N - sums.count.sum()):,} entries)",
         "centred": "yes" if np.any(p.labels.offset) else "no",
+        "scaled": "yes" if np.any(p.labels.scale != 1.0) else "no",
         "inclusion": inclusion,
         "noise": "one for all" if prior.noise == "shared" else f"by {prior.noise}",
         "modules of features": f"up to {prior.n_modules}" if prior.n_modules > 1 else "none",
