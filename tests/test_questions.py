@@ -434,3 +434,14 @@ def test_scaling_is_applied_and_undone():
     held[3, 4] = 1.5
     entry = plain.log_density((held - offset) / scale, of="entries")[3, 4] - np.log(scale[4])
     assert p.log_density(held, of="entries")[3, 4] == pytest.approx(entry, abs=1e-3)
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_answers_do_not_depend_on_the_units(noise):
+    prior, unit = Prior(n_factors=2, noise=noise), 1e-7
+    X, new = simulated(0.1).X, holes(simulated(seed=9).X)
+    usual, tiny = (sf.fit_vi(X * c, prior, n_trials=2) for c in (1.0, unit))
+    np.testing.assert_allclose(tiny.transform(new * unit), usual.transform(new), rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(tiny.impute(new * unit) / unit, usual.impute(new), rtol=1e-6, atol=1e-9)
+    shift = np.sum(~np.isnan(new), axis=1) * np.log(unit)
+    np.testing.assert_allclose(tiny.log_density(new * unit) + shift, usual.log_density(new), rtol=1e-6)

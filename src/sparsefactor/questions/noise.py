@@ -68,7 +68,7 @@ class OverNoise(NamedTuple):
 
 
 def over_noise(gram: Array, linear: Array, squares: Array, count: Array, prior: Prior) -> OverNoise:
-    """f, 1 / tau and p(y) with tau integrated out over its prior.
+    """f, 1 / tau and p(y) with tau integrated out over its prior (docs/math.md, 7.2).
 
     gram: (1 or n, K, K); linear: (n, K); squares, count: (n,) y'y and the number of observed features.
     """
