@@ -117,6 +117,15 @@ def test_control_characters_of_names_do_not_reach_the_terminal(tmp_path) -> None
     assert text.count("\\x1b[31mred") >= 2
 
 
+def test_nothing_that_is_said_steers_the_terminal(capsys) -> None:
+    console.settings.quiet = console.settings.json = False
+    for say in (console.note, console.warn, console.fail):
+        say("a\x1b[2J\nb")
+    console.answer("a\x1b[2J\nb", {})
+    said = capsys.readouterr()
+    assert (said.out + said.err).count("a\\x1b[2J\nb") == 4
+
+
 # ---- where results go -----------------------------------------------------------------------------------------------
 
 
