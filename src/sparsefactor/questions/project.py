@@ -1,7 +1,7 @@
 """Activations of new samples: the update that the fit itself makes, with its features held as they are.
 
-Under q, a sample's activations have precision I + sum_i tau_i E[l_i l_i'] over its observed features (docs/math.md, 7.1
-as in 3.5 and 3.6), so the loadings' uncertainty counts. With draws, the same holds in each, and the draws are averaged.
+Under q, a sample's activations have precision I + sum_i tau_i E[l_i l_i'] over its observed features, so that the
+loadings' uncertainty counts (docs/math.md, 7.1). With draws, the same holds in each, and the draws are averaged.
 """
 
 from __future__ import annotations
