@@ -7,6 +7,7 @@ import re
 import stat
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -19,6 +20,7 @@ import sparsefactor as sf
 from sparsefactor import plot
 from sparsefactor.report import posterior_page, render, sections, write_page
 from sparsefactor.report.posterior import factor_rows
+from sparsefactor.report.words import verdict
 
 CHROMIUM = find_chromium()
 needs_chromium = pytest.mark.skipif(
@@ -175,7 +177,7 @@ def test_fits_the_screen(browser, request, which, width) -> None:
 def test_verdict_and_summary_come_first(browser, page, drawn_page) -> None:
     browser.open(page)
     text = browser.run("document.querySelector('section').innerText")
-    assert "Can be used. The fit has settled." in text
+    assert re.search(r"(Can be used|Use with care)\. The fit has settled\.", text)
     assert re.search(r"starts that were followed to their end|hops away from optima", text)
     assert re.search(r"30 samples of 60 features were given, (9|10)\.\d % of the entries missing", text)
     assert re.search(r"Factor 1 \(\d+\.\d %\) has \d+ features, most of all", text)
@@ -210,6 +212,17 @@ def test_numbers_of_a_column_have_the_same_decimals(browser, page) -> None:
     for number in (1, 2, 3):
         texts = column(browser, FEATURES, number)
         assert len({len(text.partition(".")[2]) for text in texts}) == 1, texts
+
+
+def test_a_doubtful_fit_is_not_called_good(data) -> None:
+    p = sf.fit_vi(data, sf.Prior(n_factors=2, inclusion=0.3), n_trials=2)
+    sure = replace(p, stability=np.array([1.0, 0.75]), record={"search": {"hops": 9, "returns": 3, "agreeing": 3}})
+    alone = replace(sure, record={"search": {"hops": 9, "returns": 3, "agreeing": 1}})
+    rare = replace(sure, stability=np.array([1.0, 0.25]))
+    cut = replace(sure, status=sf.Status.MAX_ITER)
+    assert [verdict(one)[0] for one in (sure, alone, rare, cut)] == ["good", "care", "care", "bad"]
+    assert "factor 2: look at these twice" in verdict(rare)[1]
+    assert "raise max_iter" in verdict(cut)[1]
 
 
 @needs_chromium

@@ -23,6 +23,7 @@ def main() -> None:
     assert binary is not None, "the screenshots need Chromium; install it"
     IMAGES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, Browser(binary) as browser:
+        browser.call("Emulation.setScrollbarsHidden", hidden=True)
         for name, p in (
             ("report", sf.fit_vi(X, prior, scale=True)),
             ("report-draws", sf.sample(X, prior, scale=True, progress=False)),
@@ -30,7 +31,6 @@ def main() -> None:
             page = Path(folder) / f"{name}.html"
             write_page(page, posterior_page(p, title=f"Wine: {'fit' if name == 'report' else 'draws'}"))
             browser.open(page, width=WIDTH, height=HEIGHT)
-            browser.call("Emulation.setScrollbarsHidden", hidden=True)
             browser.capture(IMAGES / f"{name}.png")
 
 

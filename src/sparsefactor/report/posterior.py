@@ -20,9 +20,9 @@ def posterior_page(p: VIPosterior | MCMCPosterior, *, title: str = "Sparse facto
     """One page for a posterior of either kind."""
     G, N, K = len(p.feature_names), len(p.sample_names), p.n_factors
     method = "variational inference" if isinstance(p, VIPosterior) else "Gibbs sampling"
-    ok, verdict = words.verdict(p)
+    level, verdict = words.verdict(p)
     shown = [
-        sections.verdict("Verdict and summary", ok, verdict, words.story(p)),
+        sections.verdict("Verdict and summary", level, verdict, words.story(p)),
         sections.table(
             "Factors at a glance",
             factor_rows(p),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,6 +14,7 @@ from ..explained import EMPTY
 from ..reading.names import shown
 
 Section = dict[str, Any]
+Level = Literal["good", "care", "bad"]
 
 MOST_HEATMAP_ROWS = 800
 LONGEST_NAME = 200  # characters
@@ -26,9 +27,9 @@ def text(title: str, words: str) -> Section:
     return {"kind": "text", "title": title, "text": words}
 
 
-def verdict(title: str, ok: bool, words: str, lines: Sequence[str]) -> Section:
-    """What a reader must know before all else. ok: the result can be used; lines: what it says, a sentence each."""
-    return {"kind": "verdict", "title": title, "note": "", "ok": ok, "text": words, "lines": list(lines)}
+def verdict(title: str, level: Level, words: str, lines: Sequence[str]) -> Section:
+    """What a reader must know before all else. level: can the result be used; lines: what it says, a sentence each."""
+    return {"kind": "verdict", "title": title, "note": "", "level": level, "text": words, "lines": list(lines)}
 
 
 def claims(title: str, rows: Sequence[Mapping[str, Any]], note: str = "") -> Section:

@@ -11,6 +11,7 @@ from ..frames import strongest as strongest_names
 from ..posterior import MCMCPosterior, Status, VIPosterior
 from ..reading.names import shown
 from ..words import percent, plural
+from .sections import Level
 
 MOST_TOLD = 5  # factors that the summary tells one by one
 STABLE = 0.5  # a factor that fewer of the other trials have is one to doubt
@@ -21,11 +22,11 @@ def strongest(p: Any, k: int) -> str:
     return ", ".join(shown(name) for name in strongest_names(p, k))
 
 
-def verdict(p: VIPosterior | MCMCPosterior) -> tuple[bool, str]:
+def verdict(p: VIPosterior | MCMCPosterior) -> tuple[Level, str]:
     """Whether the result can be used, and why, or what to do."""
     if isinstance(p, MCMCPosterior):
         found = p.diagnostics()
-        return found.ok, found.verdict
+        return "good" if found.ok else "bad", found.verdict
     said = [p.status.value]
     said.append(p.certainty)
     doubtful = [k + 1 for k in np.flatnonzero(np.nan_to_num(p.stability, nan=1.0) < STABLE)]
@@ -35,9 +36,11 @@ def verdict(p: VIPosterior | MCMCPosterior) -> tuple[bool, str]:
             f"Few of the other trials that converged have factor{'s' if len(doubtful) > 1 else ''} {listed}: look at "
             "these twice, or ask the Gibbs sampler."
         )
-    if p.status is Status.CONVERGED:
-        return True, "The fit has settled. " + " ".join(said[1:])
-    return False, "The fit has not settled. " + " ".join(said)
+    if p.status is not Status.CONVERGED:
+        return "bad", "The fit has not settled. " + " ".join(said)
+    search = p.record.get("search", {})
+    alone = bool(search.get("hops")) and search.get("agreeing", 1) <= 1
+    return "care" if doubtful or alone else "good", "The fit has settled. " + " ".join(said[1:])
 
 
 def story(p: VIPosterior | MCMCPosterior) -> list[str]:
