@@ -1,6 +1,10 @@
 """The command line: a thin command for each thing that can be done in Python, on files."""
 
-from . import asking, choosing, drawing, fitting, looking, study  # each adds its commands
+# isort: off
+# Each adds its commands, in the order of the help.
+from . import fitting, looking, drawing, asking, choosing, study
+
+# isort: on
 from .app import app as app
 from .app import main as main
 
