@@ -48,13 +48,14 @@ class RotationMove:
 
     name = "rotation"
     every = 1
+    rows = 2000  # turned in one call: a pair costs about as much as a sweep, so that large data turn few
     angles = 60  # tried at most; a bracket of half a turn has shrunk to nothing long before
 
     def __call__(self, gibbs: Gibbs, state: GibbsState, rng: np.random.Generator) -> GibbsState:
         K, G = len(state.alpha), gibbs.data.n_features
         if K == 1:
             return state
-        P = K // 2
+        P = max(1, min(K // 2, round(self.rows / G)))
         pairs = rng.permutation(K)[: 2 * P].reshape(P, 2)
         groups = gibbs.prior.factor_groups()
         unequal = groups[pairs[:, 0]] != groups[pairs[:, 1]]
@@ -156,7 +157,7 @@ class NoiseMove:
     """Draw the features' noise precisions with the activations integrated out, and then the activations (2.16)."""
 
     name = "noise"
-    every = 1
+    every = 2
     work = 2e6  # multiplications in one call; more rows than that allows take turns
     tries = 60
 

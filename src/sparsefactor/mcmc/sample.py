@@ -74,8 +74,9 @@ def sample(
     every thin-th is kept. The draws of all chains are relabelled into one labelling (see `relabel`); the sampler's
     own can be recovered.
 
-    init: "auto" (dispersed around the best VI optimum), "optima" (each chain at a VI optimum of its own, the honest
-        test for several modes), or a start by name ("random" is the paper's).
+    init: "auto" (each chain dispersed around the best optimum that a VI search of its own finds: independent starts, so
+        that chains which agree mean something), "optima" (each chain at the optimum that a single trial climbs to, the
+        harder test for several modes), or a start by name ("random" is the paper's).
     moves: extra steps that leave the posterior invariant; () is the paper's sampler.
     temper: switch the likelihood on gradually during warm-up; None does so for random starts only.
     center, scale: subtract each feature's mean first, and divide by its standard deviation; `reconstruct` undoes both.
@@ -253,17 +254,20 @@ def _resolved(path: str | PathLike[str]) -> Path:
 
 
 def chain_starts(data: Data, prior: Prior, options: Options) -> Iterator[Start]:
-    """Where each chain sets out: around the best VI optimum for "auto", else as `starts` has it."""
+    """Where each chain sets out: for "auto" around the best optimum of a search of its own, else as `starts` has it."""
     if isinstance(options.init, Start):
         for _ in range(options.n_chains):
             yield options.init
     elif options.init == "auto":
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # a start need not have converged
-            vi = fit_vi(data, one_module(prior), seed=options.seed, backend=options.backend, max_iter=500, tol=1e-2)
-        stop_if_interrupted(vi)
+        sought = one_module(prior)
         for chain in range(options.n_chains):
-            yield dispersed_start(vi, prior, np.random.default_rng([options.seed, chain, 3]), data.unit)
+            rng = np.random.default_rng([options.seed, chain, 3])
+            seed = int(np.random.SeedSequence([options.seed, chain]).generate_state(1)[0])
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)  # a start need not have converged
+                vi = fit_vi(data, sought, seed=seed, backend=options.backend, max_iter=500, tol=1e-2)
+            stop_if_interrupted(vi)
+            yield dispersed_start(vi, prior, rng, data.unit)
     elif options.init == "optima":
         yield from optima(data, prior, options.n_chains, options.seed, options.backend)
     else:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..contract import ALPHA_WIDTH, RATE_WIDTH
 from .compiled import EXACT, OPTIONS, njit
-from .shear import log_evidence
+from .rotate import LARGE, SMALL, scaled
 
 
 @njit(**EXACT)
@@ -27,12 +27,19 @@ def log_target(x, y, r, squared, odds, learnt, hyper):
         # log(1 - pi) once for every row and b_pi times for the prior; log pi = log(1 - pi) + y.
         log_out = -(max(y, 0.0) + math.log1p(math.exp(-abs(y))))
         total += hyper[2] * (log_out + y) + (hyper[3] + G) * log_out
+    product = 1.0
     for i in range(G):
         if not learnt:
             own = odds[i if odds.shape[0] > 1 else 0]
         c = squared[i] + alpha
-        total += log_evidence(r[i], c, own + 0.5 * math.log(alpha / c))
-    return total
+        exponent = own + 0.5 * r[i] * (r[i] / c)
+        top = max(exponent, 0.0)
+        total += top
+        product *= scaled(1.0, -top) + scaled(math.sqrt(alpha / c), exponent - top)
+        if product > LARGE or product < SMALL:
+            total += math.log(product)
+            product = 1.0
+    return total + math.log(product)
 
 
 @njit(**EXACT)

@@ -10,18 +10,25 @@ import numpy as np
 
 from .compiled import EXACT, INLINE_EXACT, OPTIONS, njit
 
+NEGLIGIBLE = -400.0  # exp of it is lost beside one, even where a vanishing slab precision makes the one 1e-154
+LARGE, SMALL = 1e200, 1e-200  # a product beyond these is put away as its logarithm
+
 
 @njit(**INLINE_EXACT)
 def states(r1, r2, b11, b12, b22, det, a1, a2, o1, o2):
-    """Log weights of z = 10, 01, 11 against 00; det: of the Gram matrix, which no turn changes."""
+    """Exponents and factors of the weights of z = 10, 01, 11 against 00; det: of the Gram matrix before and after."""
     q1, q2 = b11 + a1, b22 + a2
     corner = a2 + (det + a1 * b22) / q1  # the Schur complement of the first, never below a2
     rest = r2 - b12 / q1 * r1
-    alone = math.log(a1 / q1) + r1 * (r1 / q1)
-    x1 = o1 + 0.5 * alone
-    x2 = o2 + 0.5 * (math.log(a2 / q2) + r2 * (r2 / q2))
-    x3 = o1 + o2 + 0.5 * (alone + math.log(a2 / corner) + rest * (rest / corner))
-    return x1, x2, x3
+    own = 0.5 * r1 * (r1 / q1)
+    e1, e2, e3 = o1 + own, o2 + 0.5 * r2 * (r2 / q2), o1 + o2 + own + 0.5 * rest * (rest / corner)
+    f1 = math.sqrt(a1 / q1)
+    return e1, e2, e3, f1, math.sqrt(a2 / q2), f1 * math.sqrt(a2 / corner)
+
+
+@njit(**INLINE_EXACT)
+def scaled(factor, exponent):
+    return factor * math.exp(exponent) if exponent > NEGLIGIBLE else 0.0
 
 
 @njit(**EXACT)
@@ -33,7 +40,7 @@ def log_density(c, s, r, gram, det, a1, a2, odds):
     G = r.shape[1]
     own = odds.shape[1] > 1
     o1, o2 = odds[0, 0], odds[1, 0]
-    total = 0.0
+    total, product = 0.0, 1.0
     for i in range(G):
         r1, r2 = c * r[0, i] + s * r[1, i], c * r[1, i] - s * r[0, i]
         mixed = 2.0 * c * s * gram[1, i]
@@ -42,10 +49,14 @@ def log_density(c, s, r, gram, det, a1, a2, odds):
         b12 = (c * c - s * s) * gram[1, i] + c * s * (gram[2, i] - gram[0, i])
         if own:
             o1, o2 = odds[0, i], odds[1, i]
-        x1, x2, x3 = states(r1, r2, b11, b12, b22, det[i], a1, a2, o1, o2)
-        top = max(max(x1, x2), max(x3, 0.0))
-        total += top + math.log(math.exp(-top) + math.exp(x1 - top) + math.exp(x2 - top) + math.exp(x3 - top))
-    return total
+        e1, e2, e3, f1, f2, f3 = states(r1, r2, b11, b12, b22, det[i], a1, a2, o1, o2)
+        top = max(max(e1, e2), max(e3, 0.0))
+        total += top
+        product *= scaled(1.0, -top) + scaled(f1, e1 - top) + scaled(f2, e2 - top) + scaled(f3, e3 - top)
+        if product > LARGE or product < SMALL:
+            total += math.log(product)
+            product = 1.0
+    return total + math.log(product)
 
 
 @njit(**EXACT)
@@ -115,9 +126,9 @@ def draw_rows(k, q, c, s, swap, E, observed, Z, L, F, r, gram, det, a1, a2, odds
         b22 = s * s * gram[0, i] - mixed + c * c * gram[2, i]
         b12 = (c * c - s * s) * gram[1, i] + c * s * (gram[2, i] - gram[0, i])
         at = i if odds.shape[1] > 1 else 0
-        x1, x2, x3 = states(r1, r2, b11, b12, b22, det[i], a1, a2, odds[0, at], odds[1, at])
-        top = max(max(x1, x2), max(x3, 0.0))
-        w0, w1, w2, w3 = math.exp(-top), math.exp(x1 - top), math.exp(x2 - top), math.exp(x3 - top)
+        e1, e2, e3, f1, f2, f3 = states(r1, r2, b11, b12, b22, det[i], a1, a2, odds[0, at], odds[1, at])
+        top = max(max(e1, e2), max(e3, 0.0))
+        w0, w1, w2, w3 = scaled(1.0, -top), scaled(f1, e1 - top), scaled(f2, e2 - top), scaled(f3, e3 - top)
         u = uniform[i] * (w0 + w1 + w2 + w3)
         first = (w0 < u <= w0 + w1) or u > w0 + w1 + w2
         second = u > w0 + w1
