@@ -153,3 +153,10 @@ def test_what_cannot_be_compared_is_refused(change, error, message):
 def test_inclusion_by_factor_leaves_no_number_to_choose():
     with pytest.raises(ValueError, match="number of factors is open"):
         sf.choose_n_factors(simulated().X, [1, 2], prior=sf.Prior(inclusion=[0.1, 0.9]))
+
+
+def test_hidden_entries_do_not_make_a_factor_of_the_means():
+    sim = sf.simulate_paper(snr=25, seed=0)
+    done = sf.choose_n_factors(sim.X + 3.0, [6, 7], n_masks=3, n_trials=3, tol=1e-2, n_jobs=1)
+    assert list(done.runs["found"]) == [6] * 6
+    assert done.n_factors == 6

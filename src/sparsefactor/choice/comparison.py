@@ -22,9 +22,9 @@ class Comparison:
     """What each prior predicts of the entries held out.
 
     table: one line a prior, in the order given: n_factors (allowed), found (factors that are not empty, on average),
-        error (relative to the data, see `fill_in_error`) and log_density (per entry held out), each with the standard
-        error of its mean over masks; behind and behind_se, how much density is lost against the best, mask by mask;
-        and chosen.
+        error (relative to the centred data, see `fill_in_error`) and log_density (per entry held out), each with the
+        standard error of its mean over masks; behind and behind_se, how much density is lost against the best, mask
+        by mask; and chosen.
     runs: one line a fit. baseline: the error of predicting each feature's mean.
     """
 

@@ -27,6 +27,13 @@ class Mask(NamedTuple):
     held: NDArray[np.bool_]  # (n_samples, n_features)
 
 
+def centred(values: Array) -> Array:
+    """Each feature less its mean over what is observed; one that is not finite stays, for the fit to refuse."""
+    seen = ~np.isnan(values)
+    means = np.where(seen, values, 0.0).sum(axis=0) / np.maximum(seen.sum(axis=0), 1)
+    return values - np.where(np.isfinite(means), means, 0.0)
+
+
 def hold_out(observed: NDArray[np.bool_], share: float, rng: np.random.Generator) -> NDArray[np.bool_]:
     """(N, G) which of the observed entries are held out; every sample and feature keeps two, or what it has.
 

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..checks import checked_count
+from ..checks import checked_count, checked_flag
 from ..data import read_matrix
 from ..model import Beta, Prior
 from .comparison import Comparison, tabulated
 from .kept import digest, keep, kept, key
-from .masks import METHODS, Mask, hold_out, judged, mean_error
+from .masks import METHODS, Mask, centred, hold_out, judged, mean_error
 
 Told = Callable[[int, int, str], None]
 
@@ -60,7 +60,8 @@ def compare(
         What each fit found is kept there, and not done again by a call with the same data and settings.
     progress : function of (fits done, fits in all, what was done last), optional
     **options
-        Of `fit_vi` or `sample`.
+        Of `fit_vi` or `sample`. Data are centred once, by means of all observed entries (center=False: not at all):
+        means of what a mask leaves would differ from feature to feature by what it hides, as if by a further factor.
 
     Returns
     -------
@@ -79,10 +80,13 @@ def compare(
     _check(priors, inference, n_masks, share, options)
     columns = None if names.dtype.kind in "iu" else names
     masks = [Mask(m, hold_out(~np.isnan(values), share, np.random.default_rng([seed, m, 6]))) for m in range(n_masks)]
-    options = {"seed": seed, **options}
+    center = checked_flag("center", options.get("center", True))
+    options = {"seed": seed, **options, "center": False}
     options["n_threads" if inference == "vi" else "n_jobs"] = 1
     folder = None if path is None else Path(path)
-    base = digest(values, names, seed, share, inference, options)
+    base = digest(values, names, seed, share, inference, center, options)
+    if center:
+        values = centred(values)
 
     def work(name: str, mask: Mask) -> dict[str, Any]:
         file = None if folder is None else folder / f"{key(base, priors[name], mask.number)}.json"
