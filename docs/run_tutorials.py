@@ -1,7 +1,9 @@
-"""Runs the Python blocks of every page under tutorials/ when the documentation is built, and shows what they gave.
+"""Runs the Python blocks of pages when the documentation is built, and shows what they gave.
 
-A hook of mkdocs (see mkdocs.yml). The blocks of a page share one namespace and an empty working directory. Below each
-block comes what it printed and the value of its last expression. A block that fails, fails the build.
+A hook of mkdocs (see mkdocs.yml), for pages under tutorials/ and others whose front matter says `run: true`. Blocks of
+a page share one namespace and an empty working directory. Below each block comes what it printed and the value of its
+last expression. A block that fails, fails the build. With RUN_TUTORIALS=no in the environment blocks are not run, for
+a quick look at the pages.
 """
 
 from __future__ import annotations
@@ -19,7 +21,10 @@ BLOCK = re.compile(r"^```python\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """mkdocs calls this for every page."""
-    return executed(markdown, page.file.src_uri) if page.file.src_uri.startswith("tutorials/") else markdown
+    wanted = page.file.src_uri.startswith("tutorials/") or page.meta.get("run", False)
+    if not wanted or os.environ.get("RUN_TUTORIALS", "yes") == "no":
+        return markdown
+    return executed(markdown, page.file.src_uri)
 
 
 def executed(markdown: str, name: str) -> str:

@@ -21,7 +21,24 @@ def score(p: Any, truth: Simulation) -> dict[str, float]:
     Each factor is scaled so that its activations have the truth's norm, and its loadings inversely. A factor of the
     truth without partner counts as zeros. A factor of p without partner counts in the signal only. A fit of centred
     data is compared with the truth's activations and signal less their means over samples.
-    p: with loadings_mean, activations_mean, inclusion_prob and reconstruct().
+
+    Parameters
+    ----------
+    p : posterior
+        Or anything with loadings_mean, activations_mean, inclusion_prob and reconstruct().
+    truth : Simulation
+
+    Returns
+    -------
+    dict of str to float
+        "z_accuracy", "rrmse_loadings", "rrmse_activations" and "rrmse_signal".
+
+    Examples
+    --------
+    >>> import sparsefactor as sf
+    >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=25, seed=0)
+    >>> sf.score(sf.fit_vi(sim.X, n_factors=2, n_trials=2), sim)["z_accuracy"] > 0.8
+    True
     """
     matching = match(p, truth)
     loadings = matching.apply(p.loadings_mean)
@@ -41,7 +58,25 @@ def score(p: Any, truth: Simulation) -> dict[str, float]:
 
 
 def confusion(p: Any, truth: Simulation) -> NDArray[np.intp]:
-    """(2, 2) counts of Z after matching: rows the truth (out, in), columns the inferred (out, in)."""
+    """Counts of inclusions, right and wrong, after matching.
+
+    Parameters
+    ----------
+    p : posterior
+    truth : Simulation
+
+    Returns
+    -------
+    array (2, 2) of int
+        Rows the truth (out, in), columns the inferred (out, in).
+
+    Examples
+    --------
+    >>> import sparsefactor as sf
+    >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=4, seed=0)
+    >>> int(sf.confusion(sf.fit_vi(sim.X, n_factors=2, n_trials=2), sim).sum())
+    80
+    """
     included = match(p, truth).apply(_included(p.inclusion_prob), signed=False)
     pairs = 2 * truth.inclusion.astype(np.intp) + included
     return np.bincount(pairs.ravel(), minlength=4).reshape(2, 2)
@@ -51,6 +86,23 @@ def baseline(truth: Simulation, prior: Prior) -> dict[str, float]:
     """The score of the prior mean: rounded prior inclusion for Z, and zeros for all else.
 
     As a posterior is matched before it is scored, so the prior's factors are given their best order.
+
+    Parameters
+    ----------
+    truth : Simulation
+    prior : Prior
+
+    Returns
+    -------
+    dict of str to float
+        The names of `score`.
+
+    Examples
+    --------
+    >>> import sparsefactor as sf
+    >>> sim = sf.simulate_paper(snr=5, seed=0)
+    >>> sf.baseline(sim, sf.Prior(inclusion=[0.1] * 5 + [0.9]))["rrmse_loadings"]
+    1.0
     """
     probability = np.broadcast_to(prior.inclusion_matrix(), (len(truth.inclusion), prior.K))
     included = _included(probability)
@@ -70,7 +122,27 @@ def baseline(truth: Simulation, prior: Prior) -> dict[str, float]:
 def fill_in_error(p: Any, X_true: ArrayLike, mask: ArrayLike) -> float:
     """RRMSE of p.reconstruct() on the entries held out: sqrt(sum (prediction - x)^2 / sum x^2).
 
-    X_true: (n_samples, n_features) with numbers where mask is True; mask: (n_samples, n_features) bool.
+    Parameters
+    ----------
+    p : posterior
+        Of a fit to X with the entries of the mask made NaN.
+    X_true : (n_samples, n_features)
+        With numbers where mask is True.
+    mask : (n_samples, n_features) bool
+        The entries held out.
+
+    Returns
+    -------
+    float
+        1 for predictions of zero.
+
+    Examples
+    --------
+    >>> import sparsefactor as sf
+    >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=9, missing=0.1, seed=0)
+    >>> p = sf.fit_vi(sim.X, n_factors=2, n_trials=2)
+    >>> sf.fill_in_error(p, sim.X_complete, sim.missing) < 0.8
+    True
     """
     predicted = _predicted(p)
     values, held_out = np.asarray(X_true, dtype=np.float64), np.asarray(mask)

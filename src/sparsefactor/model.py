@@ -29,7 +29,19 @@ CONSTANT = 1e-10  # of the mean square: a variance below this is none
 
 @dataclass(frozen=True)
 class Beta:
-    """A Beta(a, b) prior on each factor's inclusion probability, which is then learnt."""
+    """A Beta(a, b) prior on each factor's inclusion probability, which is then learnt.
+
+    Parameters
+    ----------
+    a, b : float
+        Positive. Beta(1, 1), the default of `Prior`, is uniform; Beta(1, 9) expects a tenth of the features.
+
+    Examples
+    --------
+    >>> import sparsefactor as sf
+    >>> sf.Prior(n_factors=26, inclusion=sf.Beta(1, 9)).learns_inclusion
+    True
+    """
 
     a: float
     b: float
@@ -49,19 +61,38 @@ class Beta:
 class Prior:
     """The prior of the sparse factor model (docs/math.md, equations 1.1 to 1.6).
 
-    n_factors: K; may be left out where `inclusion` is a vector or a matrix.
-    inclusion: prior probability that a loading is non-zero: a scalar, one per factor (K,), one per feature and
-        factor (G, K) to carry annotation, or `Beta(a, b)` to learn it per factor. The rows of a data frame must be
-        named as the features of X, in their order.
-    n_modules: features fall into up to so many modules, unknown beforehand, each with inclusion probabilities of its
+    Parameters
+    ----------
+    n_factors : int, optional
+        Most factors there may be; may be left out where `inclusion` is a vector or a matrix.
+    inclusion : float, array, frame or Beta
+        Prior probability that a loading is non-zero: a scalar, one per factor (n_factors,), one per feature and
+        factor (n_features, n_factors) to carry annotation, or `Beta(a, b)` to learn it per factor, which is the
+        default. The rows of a data frame must be named as the features of X, in their order.
+    n_modules : int
+        Features fall into up to so many modules, unknown beforehand, each with inclusion probabilities of its
         own (1.8); needs a Beta. One module: all features are alike.
-    noise: "feature" (one noise precision per feature, the paper's), "shared" (one in all) or "sample".
-    noise_shape, noise_rate, loading_shape, loading_rate: of the gamma priors on noise and slab precisions. A rate that
+    noise : "feature", "shared" or "sample"
+        One noise precision per feature (the paper's), one in all, or one per sample.
+    noise_shape, noise_rate, loading_shape, loading_rate : float, optional
+        Of the gamma priors on noise and slab precisions. A rate that
         is left out is in units of the data, so that the answer does not depend on them: 0.2 times the variance of
         the feature (or sample, or matrix) whose noise it is, and 0.001 times the mean square of all entries for
         loadings. A number is taken as it is; noise_rate may also be one number for each feature (or sample).
+    settled : bool
+        Whether the rates are final numbers; set by the package itself.
 
-    `Prior.paper` is the paper's prior, with all four at a literal 0.001.
+    See Also
+    --------
+    Prior.paper : the paper's prior, with all four hyperparameters at a literal 0.001.
+
+    Examples
+    --------
+    >>> import sparsefactor as sf
+    >>> sf.Prior(n_factors=26)  # inclusion is learnt
+    Prior(n_factors=26, inclusion=Beta(a=1.0, b=1.0))
+    >>> sf.Prior(inclusion=[0.1] * 5 + [0.9]).n_factors  # five sparse factors and a dense one
+    6
     """
 
     n_factors: int | None = None
@@ -76,7 +107,23 @@ class Prior:
 
     @classmethod
     def paper(cls, **settings: Any) -> Prior:
-        """The paper's prior: inclusion 0.1 unless given, and gamma priors of shape and rate 0.001 in any units."""
+        """The paper's prior: inclusion 0.1 unless given, and gamma priors of shape and rate 0.001 in any units.
+
+        Parameters
+        ----------
+        **settings
+            Of `Prior`.
+
+        Returns
+        -------
+        Prior
+
+        Examples
+        --------
+        >>> import sparsefactor as sf
+        >>> sf.Prior.paper(n_factors=6).noise_rate
+        0.001
+        """
         vague = dict.fromkeys(("noise_shape", "noise_rate", "loading_shape", "loading_rate"), PAPER_RATE)
         return cls(**{"inclusion": 0.1, **vague, **settings})
 
@@ -141,11 +188,13 @@ class Prior:
 
     @property
     def K(self) -> int:
+        """The number of factors."""
         assert self.n_factors is not None
         return self.n_factors
 
     @property
     def learns_inclusion(self) -> bool:
+        """Whether `inclusion` is a Beta."""
         return isinstance(self.inclusion, Beta)
 
     def inclusion_matrix(self) -> NDArray[np.float64]:

@@ -100,14 +100,17 @@ class _Posterior:
 
     @property
     def n_factors(self) -> int:
+        """How many factors there are, empty ones counted in."""
         return self.loadings_mean.shape[1]
 
     @property
     def feature_names(self) -> NDArray[Any]:
+        """(n_features,) the names that X had, or numbers from 0."""
         return self.labels.feature_names
 
     @property
     def sample_names(self) -> NDArray[Any]:
+        """(n_samples,) the names that X had, or numbers from 0."""
         return self.labels.sample_names
 
     def transform(self, X: Any, return_sd: bool = False) -> Array | tuple[Array, Array]:
@@ -366,7 +369,12 @@ class _Posterior:
     def save(self, path: str | PathLike[str], precision: str = "single") -> None:
         """Write this posterior to one file, atomically; `sparsefactor.load` reads it back.
 
-        precision: of draws; "double" keeps every bit of them, at twice the size.
+        Parameters
+        ----------
+        path : path
+            Of the file.
+        precision : "single" or "double"
+            Of draws; "double" keeps every bit of them, at twice the size.
         """
         from .storage import save
 
@@ -382,7 +390,65 @@ class _Posterior:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class VIPosterior(_Posterior):
-    """A variational posterior: q's moments, its ELBO and how it was found."""
+    """A variational posterior: q's moments, its ELBO and how it was found; `fit_vi` returns it.
+
+    Attributes
+    ----------
+    prior : Prior
+        As it was used, its factors in the order of the result.
+    labels : Labels
+        Names, centring and scaling; see `feature_names` and `sample_names`.
+    loadings_mean, loadings_sd : (n_features, n_factors)
+        Posterior mean and standard deviation, zeros (where not included) counted in.
+    inclusion_prob : (n_features, n_factors)
+        Posterior probability that a loading is not zero.
+    activations_mean, activations_sd : (n_samples, n_factors)
+        Posterior mean and standard deviation.
+    noise_precision_mean : (n_features,), () or (n_samples,)
+        As `Prior.noise` has it.
+    loading_precision_mean : (n_factors,)
+        Of the slab.
+    inclusion_rate_mean : (n_factors,)
+        Learnt inclusion probabilities; (0,) where inclusion was given.
+    fit_sums : FitSums
+        What `variance_explained` needs of the data.
+    record : dict
+        Version, date and settings of the run.
+    elbo : float
+        The evidence lower bound of the fit, complete: comparable between fits of the same data.
+    elbo_terms : dict of str to float
+        Its terms by name.
+    elbo_history : dict
+        Of the winning trial: iteration, elbo, seconds; as a frame, `elbo_trace`.
+    trial_records : list of dict
+        What became of each trial; as a frame, `trials`.
+    stability : (n_factors,)
+        Share of the other converged trials that have the factor; NaN without others.
+    status : Status
+        How the fit ended, with what to do about it.
+    parameters : dict of str to array
+        q's own parameters.
+    signal_mean : (n_samples, n_features), optional
+        The mean signal over trials, where `average=True` asked for it.
+    trial_history : dict
+        The ELBO of all trials by iteration.
+    trial_agreement : (other converged trials, n_factors), optional
+        Cosines with the winner's factors.
+    module_prob : (n_features, n_modules), optional
+        Which module a feature is in, where the prior has modules; the largest module first.
+    module_rate_mean : (n_modules, n_factors), optional
+        Inclusion probabilities in each module.
+    module_weight_mean : (n_modules,), optional
+        Share of the features.
+
+    Examples
+    --------
+    >>> import sparsefactor as sf
+    >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=4, seed=0)
+    >>> p = sf.fit_vi(sim.X, n_factors=2, n_trials=2)
+    >>> p.inclusion_prob.shape, p.converged
+    ((40, 2), True)
+    """
 
     elbo: float
     elbo_terms: dict[str, float]
@@ -401,6 +467,7 @@ class VIPosterior(_Posterior):
 
     @property
     def converged(self) -> bool:
+        """Whether the ELBO had settled."""
         return self.status is Status.CONVERGED
 
     @property
@@ -474,7 +541,47 @@ class VIPosterior(_Posterior):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class MCMCPosterior(_Posterior):
-    """Draws of the posterior under one labelling, and their moments."""
+    """Draws of the posterior under one labelling, and their moments; `sample` returns it.
+
+    Attributes
+    ----------
+    prior : Prior
+        As it was used, its factors in the order of the result.
+    labels : Labels
+        Names, centring and scaling; see `feature_names` and `sample_names`.
+    loadings_mean, loadings_sd : (n_features, n_factors)
+        Posterior mean and standard deviation, zeros (where not included) counted in.
+    inclusion_prob : (n_features, n_factors)
+        Posterior probability that a loading is not zero.
+    activations_mean, activations_sd : (n_samples, n_factors)
+        Posterior mean and standard deviation.
+    noise_precision_mean : (n_features,), () or (n_samples,)
+        As `Prior.noise` has it.
+    loading_precision_mean : (n_factors,)
+        Of the slab.
+    inclusion_rate_mean : (n_factors,)
+        Learnt inclusion probabilities; (0,) where inclusion was given.
+    fit_sums : FitSums
+        What `variance_explained` needs of the data.
+    record : dict
+        Version, date and settings of the run.
+    draws : xarray.DataTree
+        Groups posterior and sample_stats, with dims chain and draw; factors have one labelling in all draws.
+    signal_mean : (n_samples, n_features)
+        Mean of the signal over draws, in the units that were fitted.
+    permutations, signs : (chain, draw, factor)
+        The sampler's own label and sign of each factor.
+    weights : (chain,), optional
+        Where chains were combined by weight; None: all draws count the same.
+
+    Examples
+    --------
+    >>> import sparsefactor as sf
+    >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=4, seed=0)
+    >>> mc = sf.sample(sim.X, n_factors=2, n_chains=2)
+    >>> mc.draws["posterior"]["loadings"].sizes["draw"]
+    1000
+    """
 
     draws: xarray.DataTree = field(repr=False)
     signal_mean: Array = field(repr=False)  # (n_samples, n_features): mean over draws of F'L'
@@ -487,6 +594,7 @@ class MCMCPosterior(_Posterior):
 
     @property
     def n_chains(self) -> int:
+        """How many chains the draws come from."""
         return self.permutations.shape[0]
 
     @property
@@ -520,7 +628,17 @@ class MCMCPosterior(_Posterior):
         return diagnose(self)
 
     def keep_chains(self, chains: Sequence[int]) -> MCMCPosterior:
-        """The posterior of some of the chains, by number, e.g. of one mode; the others' draws are left out."""
+        """The posterior of some of the chains, by number, e.g. of one mode; the others' draws are left out.
+
+        Parameters
+        ----------
+        chains : list of int
+            Among `chain_numbers`, as the verdict names them.
+
+        Returns
+        -------
+        MCMCPosterior
+        """
         from .storage import rearranged, reduced
 
         numbers = self.chain_numbers

@@ -28,13 +28,33 @@ PAPER_BLOCKS = (
 class Simulation:
     """Simulated data and the truth behind them.
 
-    X: (n_samples, n_features), NaN where missing; X_complete: the same without holes.
-    loadings, inclusion: (n_features, n_factors); activations: (n_samples, n_factors).
-    noise_precision: (n_features,), or () and (n_samples,) for a prior whose noise is "shared" or "sample".
-    loading_precision: (n_factors,) of the slab, NaN where the loadings were given.
-    inclusion_rate: (n_factors,) as drawn from a Beta, or (0,) where there was none.
-    module, module_rate, module_weight: (n_features,), (n_modules, n_factors) and (n_modules,), where the prior has
-        modules; inclusion_rate is then the mean over features.
+    Attributes
+    ----------
+    X : (n_samples, n_features)
+        The data, NaN where missing.
+    X_complete : (n_samples, n_features)
+        The same without holes.
+    loadings : (n_features, n_factors)
+        Zero where not included.
+    activations : (n_samples, n_factors)
+        As they were drawn or given.
+    inclusion : (n_features, n_factors) bool
+        Where loadings are not zero.
+    noise_precision : (n_features,)
+        Or () and (n_samples,) for a prior whose noise is "shared" or "sample".
+    loading_precision : (n_factors,)
+        Of the slab, NaN where the loadings were given.
+    inclusion_rate : (n_factors,)
+        As drawn from a Beta, or (0,) where there was none. With modules, the mean over features.
+    module, module_rate, module_weight : (n_features,), (n_modules, n_factors) and (n_modules,), or None
+        Where the prior has modules.
+
+    Examples
+    --------
+    >>> import sparsefactor as sf
+    >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=4, missing=0.1, seed=0)
+    >>> sim.signal.shape, int(sim.missing.sum())
+    ((30, 40), 120)
     """
 
     X: Array
@@ -68,14 +88,17 @@ class Simulation:
 
     @property
     def n_samples(self) -> int:
+        """Rows of X."""
         return self.X.shape[0]
 
     @property
     def n_features(self) -> int:
+        """Columns of X."""
         return self.X.shape[1]
 
     @property
     def n_factors(self) -> int:
+        """Factors of the truth."""
         return self.loadings.shape[1]
 
 
@@ -94,15 +117,41 @@ def simulate(
 ) -> Simulation:
     """Draw data from the sparse factor model (docs/math.md, equations 1.1 to 1.6).
 
-    inclusion: probability that a loading is non-zero, in [0, 1]: a scalar (with n_factors), (n_factors,) or
+    What is not given is drawn, standard normal without a prior.
+
+    Parameters
+    ----------
+    n_features, n_samples : int
+        The size of the data.
+    inclusion : float or array, optional
+        Probability that a loading is non-zero, in [0, 1]: a scalar (with n_factors), (n_factors,) or
         (n_features, n_factors). A matrix of zeros and ones is Z itself.
-    loadings: (n_features, n_factors), used where Z is one; without `inclusion`, Z is where they are non-zero.
-    activations: (n_samples, n_factors). What is not given is drawn, standard normal without a prior.
-    snr: sets each feature's noise precision to snr / V_i, V_i the sample variance of its signal. A feature without
+    n_factors : int, optional
+        Where nothing else tells it.
+    snr : float, optional
+        Sets each feature's noise precision to snr / V_i, V_i the sample variance of its signal. A feature without
         signal gets the median noise of those that have one (precision 1 where none has).
-    prior: draws the inclusion rate (where it is a Beta), the slab precision and, without snr, the noise precision.
-    missing: fraction of the entries made NaN, at random; every feature and every sample keeps at least one.
-    seed: parts have streams of their own, so e.g. another snr or missing leaves loadings and activations alone.
+    prior : Prior, optional
+        Draws the inclusion rate (where it is a Beta), the slab precision and, without snr, the noise precision.
+    loadings : (n_features, n_factors), optional
+        Used where Z is one; without `inclusion`, Z is where they are non-zero.
+    activations : (n_samples, n_factors), optional
+        Drawn where they are not given.
+    missing : float
+        Fraction of the entries made NaN, at random; every feature and every sample keeps at least one.
+    seed : int
+        Parts have streams of their own, so e.g. another snr or missing leaves loadings and activations alone.
+
+    Returns
+    -------
+    Simulation
+
+    Examples
+    --------
+    >>> import sparsefactor as sf
+    >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=4, seed=0)
+    >>> sim.X.shape, sim.loadings.shape
+    ((30, 40), (40, 2))
     """
     G, N = checked_count("n_features", n_features), checked_count("n_samples", n_samples)
     if inclusion is not None and prior is not None:
@@ -171,7 +220,27 @@ def simulate(
 
 
 def simulate_paper(snr: float = 5, seed: int = 0, missing: float = 0.0) -> Simulation:
-    """The paper's simulation: 800 features, 100 samples, five sparse factors and a dense one, the same Z for all."""
+    """The paper's simulation: 800 features, 100 samples, five sparse factors and a dense one, the same Z for all.
+
+    Parameters
+    ----------
+    snr : float
+        Signal-to-noise ratio of every feature; the paper has 1, 5 and 25.
+    seed : int
+        Another seed, another data set with the same Z.
+    missing : float
+        Fraction of the entries made NaN, at random.
+
+    Returns
+    -------
+    Simulation
+
+    Examples
+    --------
+    >>> import sparsefactor as sf
+    >>> sf.simulate_paper(snr=5, seed=0).X.shape
+    (100, 800)
+    """
     return simulate(n_features=800, n_samples=100, inclusion=paper_inclusion(), snr=snr, missing=missing, seed=seed)
 
 

@@ -25,7 +25,25 @@ COMPLETION_ROUNDS = 30
 
 
 class Start(NamedTuple):
-    """A named starting point. L: (G, K); F: (K, N)."""
+    """A starting point of one's own, for `init` of `fit_vi` and `sample`.
+
+    Attributes
+    ----------
+    name : str
+        Shown in `VIPosterior.trials`.
+    L : (n_features, n_factors)
+        Loadings, in the units that are fitted (centred, and scaled where that is asked for).
+    F : (n_factors, n_samples)
+        Activations, transposed as in docs/math.md.
+
+    Examples
+    --------
+    >>> import sparsefactor as sf
+    >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=4, seed=0)
+    >>> start = sf.Start("truth", sim.loadings, sim.activations.T)
+    >>> sf.fit_vi(sim.X, n_factors=2, init=start).converged
+    True
+    """
 
     name: str
     L: Array

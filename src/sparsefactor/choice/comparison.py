@@ -19,13 +19,19 @@ LEAST_NATS = 1.0  # over all entries that a mask holds out: a gain below this is
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What each prior predicts of the entries held out.
+    """What each prior predicts of the entries held out; `compare` and `choose_n_factors` return it.
 
-    table: one line a prior, in the order given: n_factors (allowed), found (factors that are not empty, on average),
+    Attributes
+    ----------
+    table : pandas.DataFrame
+        One line a prior, in the order given: n_factors (allowed), found (factors that are not empty, on average),
         error (relative to the centred data, see `fill_in_error`) and log_density (per entry held out), each with the
         standard error of its mean over masks; behind and behind_se, how much density is lost against the best, mask
         by mask; and chosen.
-    runs: one line a fit. baseline: the error of predicting each feature's mean.
+    runs : pandas.DataFrame
+        One line a fit.
+    baseline : float
+        The error of predicting each feature's mean.
     """
 
     table: pd.DataFrame

@@ -129,6 +129,8 @@ def choose_n_factors(
     candidates : numbers of factors
     prior : Prior, optional
         What else is assumed; its own number of factors does not matter. By default inclusion is learnt.
+    **settings
+        Of `compare`.
 
     Returns
     -------

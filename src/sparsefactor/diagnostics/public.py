@@ -20,11 +20,23 @@ MOST_LINES = 20  # that a notebook shows of the table
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Diagnostics:
-    """What `MCMCPosterior.diagnostics` returns.
+    """Whether chains can be trusted, and the measures behind that; `MCMCPosterior.diagnostics` returns it.
 
-    table: a line per factor and per label-free quantity: the worst R-hat, the smallest effective sample sizes and the
+    Attributes
+    ----------
+    ok : bool
+        Whether the draws can be used.
+    verdict : str
+        The same in words, with a remedy where they cannot.
+    modes : tuple of Mode
+        Sets of chains that found the same factors; each has `name`, `chains` and `log_joint`.
+    table : pandas.DataFrame
+        A line per factor and per label-free quantity: the worst R-hat, the smallest effective sample sizes and the
         largest Monte Carlo error (in posterior standard deviations) of what belongs to it, and which that is.
-    quantities: the same, a line per factor and kind of parameter. parameters: every parameter, NaN where constant.
+    quantities : pandas.DataFrame
+        The same, a line per factor and kind of parameter.
+    parameters : xarray.Dataset
+        Every parameter by itself, NaN where constant.
     """
 
     ok: bool

@@ -21,9 +21,12 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Enrichment:
-    """Every factor tested against every set.
+    """Every factor tested against every set; `enrich` returns it.
 
-    table: factor (from 1), set, size (features of the set), found (features of the factor), overlap, expected (by
+    Attributes
+    ----------
+    table : pandas.DataFrame
+        factor (from 1), set, size (features of the set), found (features of the factor), overlap, expected (by
         chance), p_overlap, fdr_overlap, p_rank, fdr_rank and features (those in the overlap, surest first); the
         clearest sets of a factor first.
     """

@@ -9,6 +9,8 @@ import numpy as np
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+__all__ = ["loadings", "variance_explained"]
+
 COLOR, FAINT = "#0072B2", "#9ECAE1"
 ACROSS = 4  # panels beside each other
 
@@ -21,6 +23,7 @@ def loadings(adata: Any, *, key: str = "sfa", n_features: int = 10, factors: Any
     adata : AnnData or MuData
         With results under `key`.
     key : str
+        The `key_added` of `tl.sparse_factors`.
     n_features : int
         Shown of each factor.
     factors : list of int, optional
@@ -29,6 +32,10 @@ def loadings(adata: Any, *, key: str = "sfa", n_features: int = 10, factors: Any
     Returns
     -------
     matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> sf.pl.loadings(adata, n_features=5)  # doctest: +SKIP
     """
     from matplotlib.figure import Figure
 
@@ -61,10 +68,15 @@ def variance_explained(adata: Any, *, key: str = "sfa") -> Figure:
     adata : AnnData or MuData
         With results under `key`.
     key : str
+        The `key_added` of `tl.sparse_factors`.
 
     Returns
     -------
     matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> sf.pl.variance_explained(adata)  # doctest: +SKIP
     """
     from matplotlib.figure import Figure
 

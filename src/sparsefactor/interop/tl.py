@@ -15,6 +15,8 @@ from ..model import Beta, Prior
 from ..posterior import MCMCPosterior, VIPosterior
 from ..vi import fit_vi
 
+__all__ = ["sparse_factors"]
+
 Array = NDArray[np.float64]
 METHODS: dict[str, Any] = {"vi": fit_vi, "mcmc": sample}
 

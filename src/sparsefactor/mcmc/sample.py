@@ -69,34 +69,72 @@ def sample(
 ) -> MCMCPosterior:
     """Draw from the posterior of the sparse factor model given X by collapsed Gibbs sampling.
 
-    X: (n_samples, n_features), NaN where missing. prior: what is known beforehand; or n_factors alone, at least as many
-    as there may be, for the default prior. Each chain makes n_warmup sweeps, then n_draws * thin, of which
-    every thin-th is kept. The draws of all chains are relabelled into one labelling (see `relabel`); the sampler's
-    own can be recovered.
+    Each chain makes n_warmup sweeps, then n_draws * thin, of which every thin-th is kept. The draws of all chains are
+    relabelled into one labelling (see `relabel`); the sampler's own can be recovered.
 
-    init: "auto" (each chain dispersed around the best optimum that a VI search of its own finds: independent starts, so
+    Parameters
+    ----------
+    X : (n_samples, n_features) array or frame
+        NaN where missing.
+    prior : Prior, optional
+        What is known beforehand.
+    n_factors : int, optional
+        Instead of a prior: at least as many factors as there may be, for the default prior.
+    n_chains, n_warmup, n_draws, thin : int
+        See above.
+    init : str or Start
+        "auto" (each chain dispersed around the best optimum that a VI search of its own finds: independent starts, so
         that chains which agree mean something), "optima" (each chain at the optimum that a single trial climbs to, the
         harder test for several modes), or a start by name ("random" is the paper's).
-    moves: extra steps that leave the posterior invariant; () is the paper's sampler.
-    temper: switch the likelihood on gradually during warm-up; None does so for random starts only.
-    center, scale: subtract each feature's mean first, and divide by its standard deviation; `reconstruct` undoes both.
-    seed: a whole number, None for a fresh one, or a numpy Generator.
-
-    n_jobs: chains at the same time (None: every core); the draws do not depend on it, to the bit.
-    progress: None shows it where standard error is a terminal; True, False; or a function of a list of ChainProgress.
-    path: a folder to which draws go as they are made, so that memory does not grow with them. A call with the path
+    moves : sequence of str
+        Extra steps that leave the posterior invariant; () is the paper's sampler.
+    temper : bool, optional
+        Switch the likelihood on gradually during warm-up; None does so for random starts only.
+    center, scale : bool
+        Subtract each feature's mean first, and divide by its standard deviation; `reconstruct` undoes both.
+    seed : int, None or numpy Generator
+        None for a fresh one.
+    backend : str
+        Which kernels do the work; "auto" chooses.
+    n_jobs : int, optional
+        Chains at the same time (None: every core); the draws do not depend on it, to the bit.
+    progress : bool or function, optional
+        None shows it where standard error is a terminal; True, False; or a function of a list of ChainProgress.
+    path : path, optional
+        A folder to which draws go as they are made, so that memory does not grow with them. A call with the path
         and settings of an earlier one goes on with it, whether it was killed, interrupted, or done (with larger
-        n_draws), and ends with the draws of a run that was never stopped. resume: a path that must hold a run.
-    checkpoint_seconds: what a kill may cost, where there is a path.
-    precision: of loadings, activations and noise precisions on disk; "double" keeps every bit at twice the size,
+        n_draws), and ends with the draws of a run that was never stopped.
+    resume : path, optional
+        A path that must hold a run.
+    checkpoint_seconds : float
+        What a kill may cost, where there is a path.
+    precision : "single" or "double"
+        Of loadings, activations and noise precisions on disk; "double" keeps every bit at twice the size,
         and is used for data at a scale beyond single precision.
-    force: go on with a run that another version of sparsefactor began; its draws are then a mixture of both.
-
-    until: "converged" doubles n_draws, up to 16 times, until the verdict is good; the draws are those of a call with
+    force : bool
+        Go on with a run that another version of sparsefactor began; its draws are then a mixture of both.
+    until : "converged", optional
+        Doubles n_draws, up to 16 times, until the verdict is good; the draws are those of a call with
         the n_draws it ends with. In memory that may be much: pass a path. mc.record["ended"] says how it ended.
-    max_seconds: with until, no stretch begins that would probably end later than that.
+    max_seconds : float, optional
+        With until, no stretch begins that would probably end later than that.
 
-    Warns (SamplingWarning, with the verdict of `mc.diagnostics()`) where the draws are not to be trusted.
+    Returns
+    -------
+    MCMCPosterior
+
+    Warns
+    -----
+    SamplingWarning
+        With the verdict of `mc.diagnostics()`, where the draws are not to be trusted.
+
+    Examples
+    --------
+    >>> import sparsefactor as sf
+    >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=4, seed=0)
+    >>> mc = sf.sample(sim.X, n_factors=2, n_chains=2, n_draws=500)
+    >>> mc.diagnostics().ok
+    True
     """
     prior = checked_prior(prior, n_factors)
     options = Options(

@@ -53,7 +53,23 @@ class Panel:
 def inclusion_heatmap(panels: Mapping[str, ArrayLike], *, height: float = 5.0) -> Figure:
     """Side-by-side heatmaps of inclusion or its probability, one titled panel each, under one colour bar.
 
-    panels: title to (n_features, n_factors) in [0, 1]; height: of the figure in inches. Save with `.savefig(path)`.
+    Parameters
+    ----------
+    panels : dict of title to (n_features, n_factors) array
+        Numbers in [0, 1].
+    height : float
+        Of the figure in inches.
+
+    Returns
+    -------
+    matplotlib Figure
+
+    Examples
+    --------
+    >>> import sparsefactor as sf
+    >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=4, seed=0)
+    >>> p = sf.fit_vi(sim.X, n_factors=2, n_trials=2)
+    >>> figure = sf.plot.inclusion_heatmap({"truth": sim.inclusion, "found": p.inclusion_prob})
     """
     matrices = {title: _checked_panel(title, values) for title, values in panels.items()}
     if not matrices:
@@ -89,7 +105,25 @@ def inclusion_heatmap(panels: Mapping[str, ArrayLike], *, height: float = 5.0) -
 
 
 def over_time(grid: Sequence[Sequence[Panel]], *, note: str = "") -> Figure:
-    """A grid of panels over computation time (log axis), with one legend below and a note under it."""
+    """A grid of panels over computation time (log axis), with one legend below and a note under it.
+
+    Parameters
+    ----------
+    grid : list of lists of Panel
+        Rows of panels; each has a title, a label and its lines.
+    note : str
+        Written below the legend.
+
+    Returns
+    -------
+    matplotlib Figure
+
+    Examples
+    --------
+    >>> import sparsefactor as sf
+    >>> from sparsefactor.plot import Line, Panel
+    >>> figure = sf.plot.over_time([[Panel("ELBO", "nats", [Line([1, 2, 4], [-9, -5, -4], "VI")])]])
+    """
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
@@ -127,7 +161,25 @@ def over_time(grid: Sequence[Sequence[Panel]], *, note: str = "") -> Figure:
 def factor_bars(activations: ArrayLike, sample_names: Sequence[Any], shares: ArrayLike, *, note: str = "") -> Figure:
     """Factors as bars over named samples, in order of the share of variance they explain; empty ones are left out.
 
-    activations: (n_samples, n_factors); shares: (n_factors,) in [0, 1].
+    Parameters
+    ----------
+    activations : (n_samples, n_factors)
+    sample_names : (n_samples,) names
+    shares : (n_factors,)
+        Of variance, in [0, 1].
+    note : str
+        Written below the bars.
+
+    Returns
+    -------
+    matplotlib Figure
+
+    Examples
+    --------
+    >>> import sparsefactor as sf
+    >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=4, seed=0)
+    >>> p = sf.fit_vi(sim.X, n_factors=2, n_trials=2)
+    >>> figure = sf.plot.factor_bars(p.activations_mean, range(30), p.variance_explained(by="factor"))
     """
     from matplotlib.figure import Figure
 

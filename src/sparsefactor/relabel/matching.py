@@ -46,7 +46,27 @@ def match(p: Any, reference: Any) -> Matching:
     The assignment maximises the sum over pairs of |cos(f, f') + cos(l, l')|. Both matrices take part, since either
     alone may be ambiguous (two factors active in the same samples, or on the same features); the cosines are added
     before the absolute value, since one sign must serve both. Where the numbers of factors differ, some stay
-    without a partner. p, reference: with loadings_mean and activations_mean, or loadings and activations.
+    without a partner.
+
+    Parameters
+    ----------
+    p, reference : posterior or Simulation
+        With loadings_mean and activations_mean, or loadings and activations.
+
+    Returns
+    -------
+    Matching
+        For each factor of the reference: `permutation` (p's factor from 0, or -1), `signs` and `similarity` (0 to 1);
+        `apply(values)` puts p's values into the reference's order.
+
+    Examples
+    --------
+    >>> import sparsefactor as sf
+    >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=4, seed=0)
+    >>> p = sf.fit_vi(sim.X, n_factors=2, n_trials=2)
+    >>> found = sf.match(p, sim)
+    >>> found.apply(p.loadings_mean).shape
+    (40, 2)
     """
     L, F = _loadings_and_activations(p)
     L_ref, F_ref = _loadings_and_activations(reference)

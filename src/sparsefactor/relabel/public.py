@@ -28,11 +28,37 @@ def relabel(
 ) -> Any:
     """Find one labelling for many draws; only factors that share a prior may swap.
 
-    draws: activations (draw, n_samples, n_factors) or (chain, draw, n_samples, n_factors), for a `Relabelling`; or
-        an MCMCPosterior or a DataTree with group "posterior", for (relabelled DataTree, `Relabelling`).
-    prior, groups: which factors may swap: those with equal labels in groups, or in prior.factor_groups(). An
-        MCMCPosterior knows its prior; otherwise all factors may swap.
-    unit_norm: compare activations scaled to unit norm; by default where there are several chains.
+    `sample` does this by itself; call it for draws that come from elsewhere.
+
+    Parameters
+    ----------
+    draws : array, MCMCPosterior or DataTree
+        Activations (draw, n_samples, n_factors) or (chain, draw, n_samples, n_factors); or an MCMCPosterior or a
+        DataTree with group "posterior".
+    prior : Prior, optional
+        Factors may swap where they share a label in prior.factor_groups(). An MCMCPosterior knows its prior;
+        otherwise all factors may swap.
+    groups : (n_factors,) labels, optional
+        Instead of a prior: factors with equal labels may swap.
+    unit_norm : bool, optional
+        Compare activations scaled to unit norm; by default where there are several chains.
+    max_iter : int
+        Rounds of relabelling and averaging, at most.
+
+    Returns
+    -------
+    Relabelling, or (relabelled DataTree, Relabelling)
+        The first for an array of activations. It holds `permutations` and `signs` of every draw.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import sparsefactor as sf
+    >>> F = np.random.default_rng(0).standard_normal((10, 2))
+    >>> draws = np.stack([F, F[:, ::-1], -F])
+    >>> found = sf.relabel(draws)
+    >>> found.permutations.tolist(), found.converged
+    ([[0, 1], [1, 0], [0, 1]], True)
     """
     if isinstance(draws, MCMCPosterior):
         prior = draws.prior if prior is None else prior

@@ -103,7 +103,7 @@ def load(path: str | PathLike[str], *, check: bool = True, max_bytes: int | None
     Examples
     --------
     >>> import sparsefactor as sf
-    >>> sim = sf.simulate(n_features=20, n_samples=10, inclusion=[0.5], seed=0)
+    >>> sim = sf.simulate(n_features=20, n_samples=10, inclusion=[0.5], snr=5, seed=0)
     >>> sf.fit_vi(sim.X, sf.Prior(n_factors=1), n_trials=1).save("fit.sf")
     >>> sf.load("fit.sf").n_factors
     1

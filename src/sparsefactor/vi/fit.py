@@ -101,25 +101,64 @@ def fit_vi(
 ) -> VIPosterior:
     """Fit the sparse factor model to X by coordinate-ascent variational inference.
 
-    X: (n_samples, n_features), NaN where missing. prior: what is known beforehand; or n_factors alone, at least as many
-        as there may be, for the default prior.
-    n_trials: so many starts, of which the best ELBO wins; "auto" tries ten, and where the best three of them end in
+    Parameters
+    ----------
+    X : (n_samples, n_features) array or frame
+        NaN where missing.
+    prior : Prior, optional
+        What is known beforehand.
+    n_factors : int, optional
+        Instead of a prior: at least as many factors as there may be, for the default prior.
+    n_trials : int or "auto"
+        So many starts, of which the best ELBO wins; "auto" tries ten, and where the best three of them end in
         different optima it goes on from there by short runs of Gibbs sampling and by recombination, until nothing
         better turns up; `certainty` tells how often the best optimum recurred.
-    init: "auto" (a portfolio of starts), or one of the starts by name ("random" is the paper's).
-    max_iter, tol, rtol: a trial ends when one iteration changes the ELBO by less than tol, or rtol times its size.
-    race: advance all trials together and drop the worst early; only the leaders run to convergence.
-    accelerate: exact rescaling of factors, assignment of unequal inclusion priors, momentum, and ways out of local
+    init : str or Start
+        "auto" (a portfolio of starts), or one of the starts by name ("random" is the paper's).
+    max_iter : int
+        Most iterations of a trial.
+    tol, rtol : float
+        A trial ends when one iteration changes the ELBO by less than tol, or rtol times its size.
+    race : bool
+        Advance all trials together and drop the worst early; only the leaders run to convergence.
+    accelerate : bool
+        Exact rescaling of factors, assignment of unequal inclusion priors, momentum, and ways out of local
         optima: shears, and emptying factors. The paper's plain recipe is init="random", race=False, accelerate=False.
-    activations: "joint", a full Gaussian over the factors of each sample, or "independent" (the paper's).
-    prune: remove factors where that raises the ELBO, so that n_factors is an upper bound.
-    average: `reconstruct` is the mean over all trials, each run to its own optimum (there is no race then): on real
+    activations : "joint" or "independent"
+        A full Gaussian over the factors of each sample, or the paper's.
+    prune : bool
+        Remove factors where that raises the ELBO, so that n_factors is an upper bound.
+    average : bool
+        `reconstruct` is the mean over all trials, each run to its own optimum (there is no race then): on real
         data optima differ in what they predict, and their mean errs less than the best. All else is that of the trial
         with the best ELBO.
-    center, scale: subtract each feature's mean first, and divide by its standard deviation; `reconstruct` undoes both.
-    seed: a whole number, None for a fresh one, or a numpy Generator.
-    dtype: of the data matrix; float32 halves its memory, and its two products then agree to about 1e-4.
-    n_threads: threads of the row pass; None for every core. Results do not depend on it.
+    center, scale : bool
+        Subtract each feature's mean first, and divide by its standard deviation; `reconstruct` undoes both.
+    dtype : dtype
+        Of the data matrix; float32 halves its memory, and its two products then agree to about 1e-4.
+    seed : int, None or numpy Generator
+        None for a fresh one.
+    backend : str
+        Which kernels do the work; "auto" chooses.
+    n_threads : int, optional
+        Threads of the row pass; None for every core. Results do not depend on it.
+
+    Returns
+    -------
+    VIPosterior
+
+    Warns
+    -----
+    ConvergenceWarning
+        Where the ELBO had not settled.
+
+    Examples
+    --------
+    >>> import sparsefactor as sf
+    >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=4, seed=0)
+    >>> p = sf.fit_vi(sim.X, n_factors=2)
+    >>> p.loadings_mean.shape
+    (40, 2)
     """
     options = Options(
         n_trials=n_trials,
