@@ -87,10 +87,10 @@ def test_the_search_goes_on_where_starts_disagree_and_finds_more():
     assert found.converged
 
 
-def test_where_starts_agree_there_are_no_hops():
+def test_where_starts_agree_one_hop_confirms_it():
     sim = sf.simulate_paper(snr=25, seed=0)
     told = sf.fit_vi(sim.X, n_factors=6).record["search"]
-    assert told["hops"] == 0
+    assert told["hops"] == 1
     assert told["agreeing"] >= search.ENOUGH
 
 
@@ -103,11 +103,11 @@ def test_the_search_is_the_same_for_any_number_of_threads():
 def test_an_interruption_while_hopping_keeps_the_best(monkeypatch):
     calls = []
 
-    def interrupt(self, state):
+    def interrupt(self, state, sweeps):
         calls.append(1)
         if len(calls) > 2:
             raise KeyboardInterrupt
-        return real(self, state)
+        return real(self, state, sweeps)
 
     real = Hops.from_state
     monkeypatch.setattr(Hops, "from_state", interrupt)

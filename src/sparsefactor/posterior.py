@@ -474,7 +474,7 @@ class VIPosterior(_Posterior):
     def certainty(self) -> str:
         """How often the search came upon the optimum it returned, in words, with advice where that was once."""
         told = self.record.get("search", {})
-        if not told.get("hops"):
+        if told.get("hops", 0) <= 1:
             text = f"The best optimum was reached from {told.get('agreeing', 1)} of {told.get('finalists', 1)} starts "
             return text + "that were followed to their end."
         text = f"{told['hops']} hops away from optima; {told['returns']} ended where they began. "

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..engine import build_kernels
+from ..kernels.contract import VIColumns, VIRows
 from ..kernels.noise import stream_key
 from .empty import cleared, holds_nothing
 from .factors import taken
@@ -39,7 +40,7 @@ class Hops:
             not cavi.prior.learns_inclusion and len(cavi.prior.inclusion_matrix()) > 1
         )
 
-    def from_state(self, state: VIState) -> tuple[CAVI, VIState]:
+    def from_state(self, state: VIState, sweeps: int = SWEEPS) -> tuple[CAVI, VIState]:
         """Where a run of Gibbs sampling from this state leads to, perhaps with fewer factors."""
         cavi, gibbs = self.kit(self.wanted(state))
         rows, columns = self.resized(self.whole, cavi, state)
@@ -48,7 +49,7 @@ class Hops:
         draw = gibbs.start(np.where(Z, rows.mu, 0.0), columns.f_mean)
         key = stream_key(self.seed, self.count)
         self.count += 1
-        for sweep in range(SWEEPS):
+        for sweep in range(sweeps):
             draw = gibbs.draw(draw, key, sweep)[0]
         return cavi, cavi.start(draw.loadings, draw.F, np.asarray(draw.rows.Z))
 
@@ -82,7 +83,7 @@ class Hops:
             self.kits[K] = cavi, Gibbs(data, one, cavi.kernels, moves)
         return self.kits[K]
 
-    def resized(self, old: CAVI, new: CAVI, state: VIState):  # type: ignore[no-untyped-def]
+    def resized(self, old: CAVI, new: CAVI, state: VIState) -> tuple[VIRows, VIColumns]:
         """q of the factors that hold something, strongest first, and of as many empty ones as `new` has room for."""
         rows, columns = state.rows, state.columns
         if old is new:

@@ -17,7 +17,7 @@ import numpy as np
 from ..posterior import Status
 from ..start import PORTFOLIO, starts
 from .cross import crossed
-from .hop import Hops
+from .hop import SWEEPS, Hops
 from .shear import WORTH
 from .state import CAVI
 from .trial import Tolerance, Trial
@@ -32,6 +32,7 @@ ENOUGH = 3  # finalists that must agree, or else the search goes on
 LINEAGES = 2  # finalists that go on
 PATIENCE, LAST_PATIENCE = 5, 10  # hops in a row that find nothing better, of each lineage and of the best at the end
 MOST_HOPS = 80  # in all
+CONFIRMING = 50  # sweeps of the hop that confirms what all finalists agree on
 CROSSES = 4  # tried in each direction
 HOP_ITERATIONS = 1000  # of the climb after a hop
 
@@ -78,7 +79,7 @@ class Search:
         if not self.racing:
             return
         leader = finalists[0]
-        if self.auto and options.accelerate and len(self.trials) > 1 and self.told["agreeing"] < ENOUGH:
+        if self.auto and options.accelerate and len(finalists) >= LINEAGES:
             leader = self.further(finalists[:LINEAGES])
         leader.status = None
         leader.polish(max_iter, options.tolerance, self.rng, kicks=LEADER_KICKS)
@@ -86,8 +87,13 @@ class Search:
     # ---- beyond the race ----------------------------------------------------------------------------------------
 
     def further(self, lineages: list[Trial]) -> Trial:
-        """Hops from each lineage, then recombination, then hops from the best; that one."""
+        """Hops from each lineage, then recombination, then hops from the best; that one.
+
+        Where all finalists agree, one hop from there is to confirm it.
+        """
         hops = Hops(self.cavi, self.options.seed, self.options.backend, self.options.n_threads)
+        if self.told["agreeing"] >= ENOUGH and not self.hop(hops, lineages[0], 1, CONFIRMING):
+            return lineages[0]
         for lineage in lineages:
             self.hop(hops, lineage, PATIENCE)
         self.told["agreeing"] = sum(max(t.elbo for t in lineages) - t.elbo < AGREE for t in lineages)
@@ -99,12 +105,12 @@ class Search:
             lineage.status = lineage.status or Status.CONVERGED
         return best
 
-    def hop(self, hops: Hops, lineage: Trial, patience: int) -> None:
-        """Hop until so many hops in a row have found nothing better."""
-        failures = 0
+    def hop(self, hops: Hops, lineage: Trial, patience: int, sweeps: int = SWEEPS) -> bool:
+        """Hop until so many hops in a row have found nothing better; whether any did."""
+        failures, before = 0, lineage.elbo
         while failures < patience and self.told["hops"] < MOST_HOPS:
             self.told["hops"] += 1
-            cavi, state = hops.from_state(lineage.state)
+            cavi, state = hops.from_state(lineage.state, sweeps)
             new = Trial(lineage.number, lineage.name, cavi, state, accelerate=True)
             new.polish(min(HOP_ITERATIONS, self.options.max_iter), self.coarse, self.rng, kicks=0)
             found = hops.whole_of(cavi, new.state)
@@ -112,6 +118,7 @@ class Search:
             better = found.elbo > lineage.elbo + WORTH
             failures = 0 if better else failures + 1
             lineage.succeed(new, found)
+        return lineage.elbo > before + WORTH
 
     def cross(self, best: Trial, second: Trial) -> None:
         """Offer the factors of the second to the best, and those of the best to the second."""
