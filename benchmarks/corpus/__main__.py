@@ -38,11 +38,20 @@ NOISE = {
     "2, 0.2": (2.0, 0.2),
 }
 DATA: dict[str, np.ndarray] = {}
+CHOSEN: list[str] = []  # the noise prior, where it is not the default one
+
+
+def prior_of(K: int) -> sf.Prior:
+    """Data are standardised, so that numbers are relative to each feature's variance."""
+    if not CHOSEN:
+        return sf.Prior(n_factors=K)
+    shape, rate = NOISE[CHOSEN[0]]
+    return sf.Prior(n_factors=K, noise_shape=shape, noise_rate=rate)
 
 
 def fit(name: str, K: int, seed: int, **options: Any) -> dict[str, Any]:
     begin = time.perf_counter()
-    vi = sf.fit_vi(DATA[name], n_factors=K, scale=True, seed=seed, n_threads=1, **options)
+    vi = sf.fit_vi(DATA[name], prior_of(K), scale=True, seed=seed, n_threads=1, **options)
     factors = int(np.sum(vi.variance_explained(by="factor") > 1e-5))
     return {"elbo": vi.elbo, "seconds": time.perf_counter() - begin, "factors": factors, **vi.record["search"]}
 
@@ -64,7 +73,7 @@ def long(name: str, K: int, seed: int) -> dict[str, Any]:
 def chains(name: str, K: int, seed: int, seconds: float = 60.0) -> dict[str, Any]:
     begin = time.perf_counter()
     mc = sf.sample(
-        DATA[name], n_factors=K, scale=True, seed=seed, n_jobs=1, progress=False, until="converged", max_seconds=seconds
+        DATA[name], prior_of(K), scale=True, seed=seed, n_jobs=1, progress=False, until="converged", max_seconds=seconds
     )
     told = mc.diagnostics()
     r_hat = float(np.nanmax(told.table["r_hat"]))
@@ -85,8 +94,8 @@ def noise(name: str, K: int, seed: int, prior: str) -> dict[str, Any]:
     Y = (seen - np.nanmean(seen, axis=0))[:, keep][rows] / scale[keep]
     truth = ((X - np.nanmean(seen, axis=0)) / scale)[:, keep][rows]
     held = held[:, keep][rows]
-    prior_ = sf.Prior(n_factors=K, noise_shape=shape, noise_rate=rate)
-    vi = sf.fit_vi(Y, prior_, n_trials=10, seed=seed, n_threads=1)
+    given = sf.Prior(n_factors=K, noise_shape=shape, noise_rate=rate)
+    vi = sf.fit_vi(Y, given, n_trials=10, seed=seed, n_threads=1)
     mean, sd = vi.impute(return_sd=True)
     z = (truth - mean)[held] / sd[held]
     density = float(np.mean(-0.5 * z**2 - np.log(sd[held]) - 0.5 * np.log(2 * np.pi)))
@@ -211,6 +220,9 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--limit", type=float, default=1e9, help="seconds after which what is done is shown")
     parser.add_argument("--max-seconds", type=float, default=60.0, help="of one run of `sample`")
+    parser.add_argument(
+        "--noise", choices=tuple(NOISE), help="shape and rate of the noise prior; the default's otherwise"
+    )
     parser.add_argument("--archive", type=Path, help="read (or, for export, write) the sets here")
     parser.add_argument("--out", type=Path, help="write all results here, as JSON")
     args = parser.parse_args()
@@ -218,6 +230,7 @@ def main() -> None:
         np.savez_compressed(args.archive, **load(None, args.sets))
         return
     DATA.update(load(args.archive, args.sets))
+    CHOSEN[:] = [args.noise] if args.noise else []
     names = list(DATA)
     reference = json.loads(REFERENCE.read_text()) if REFERENCE.exists() else {}
     if args.what == "vi":
