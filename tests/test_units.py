@@ -86,7 +86,7 @@ def test_rates_left_out_are_in_units_of_the_data():
             np.testing.assert_allclose(other.noise_rate, c**2 * np.asarray(one.noise_rate), rtol=1e-9)
             assert other.loading_rate == pytest.approx(c**2 * one.loading_rate)
     by_feature = sf.Prior(n_factors=2).in_units_of(data).noise_rate
-    np.testing.assert_allclose(by_feature, 0.2 * np.nanvar(HOLES, axis=0), rtol=1e-12)
+    np.testing.assert_allclose(by_feature, 0.02 * np.nanvar(HOLES, axis=0), rtol=1e-12)
 
 
 def test_a_feature_that_does_not_vary_has_a_noise_rate_all_the_same():
