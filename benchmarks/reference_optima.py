@@ -12,6 +12,7 @@ import json
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ import sparsefactor as sf
 
 SNRS, SEEDS = (1, 5, 25), range(10)
 MIX = {"ica": 150, "varimax": 80, "rotation": 80, "random": 40}
+RECIPE: dict[str, Any] = {"race": False, "max_iter": 20_000, "center": False, "activations": "independent"}
 PRIORS = {
     "fixed": sf.Prior.paper(inclusion=[0.1] * 5 + [0.9]),
 }
@@ -27,10 +29,10 @@ PRIORS = {
 def best_of(sim: sf.Simulation, prior: sf.Prior, share: float) -> dict[str, object]:
     """The best optimum over all starts, where it came from, and how often each start reaches it."""
     truth = sf.Start("truth", sim.loadings.copy(), np.ascontiguousarray(sim.activations.T))
-    fits = {"truth": sf.fit_vi(sim.X, prior, init=truth, race=False, max_iter=20_000)}
+    fits = {"truth": sf.fit_vi(sim.X, prior, init=truth, **RECIPE)}
     for name, trials in MIX.items():
         n = max(1, round(trials * share))
-        fits[name] = sf.fit_vi(sim.X, prior, init=name, n_trials=n, race=False, max_iter=20_000, seed=10_000)
+        fits[name] = sf.fit_vi(sim.X, prior, init=name, n_trials=n, seed=10_000, **RECIPE)
     best = max(fits, key=lambda name: fits[name].elbo)
     top = fits[best]
     matching = sf.match(top, sim)
