@@ -11,7 +11,7 @@ from scipy.integrate import quad
 from scipy.stats import gamma, multivariate_normal, norm
 
 import sparsefactor as sf
-from sparsefactor.model import Prior
+from sparsefactor.model import RELATIVE_NOISE_RATE, Prior
 from sparsefactor.questions.noise import over_noise
 from sparsefactor.questions.rows import loading_covariance
 
@@ -23,11 +23,15 @@ def simulated(missing: float = 0.0, n_samples: int = 40, seed: int = 3) -> sf.Si
 
 
 @cache
-def vi_fit(noise: str, activations: str, missing: float = 0.0, n_modules: int = 1) -> sf.VIPosterior:
+def vi_fit(
+    noise: str, activations: str, missing: float = 0.0, n_modules: int = 1, strong: bool = False
+) -> sf.VIPosterior:
     inclusion = sf.Beta(1, 1) if n_modules > 1 else 0.4
-    prior = Prior(n_factors=2, inclusion=inclusion, noise=noise, n_modules=n_modules)
+    X = simulated(missing).X
+    given = {"noise_shape": 2.0, "noise_rate": 0.2 * np.nanvar(X, axis=0)} if strong else {}
+    prior = Prior(n_factors=2, inclusion=inclusion, noise=noise, n_modules=n_modules, **given)
     # A tolerance of zero: the fit goes on until the ELBO's rounding stops it, so that q is a fixed point.
-    return sf.fit_vi(simulated(missing).X, prior, n_trials=2, activations=activations, tol=1e-13, rtol=0, center=True)
+    return sf.fit_vi(X, prior, n_trials=2, activations=activations, tol=1e-13, rtol=0, center=True)
 
 
 @cache
@@ -166,7 +170,7 @@ def test_sample_density_with_noise_by_sample_averages_over_its_prior():
     seen = ~np.isnan(X[0])
     base = p.loadings_mean @ p.loadings_mean.T + np.diag(np.sum(p.loadings_sd**2, axis=1))
     # The rate is left out, and so is in units of the sample.
-    a, b = p.prior.noise_shape, 0.2 * np.mean((X[0] - p.labels.offset)[seen] ** 2)
+    a, b = p.prior.noise_shape, RELATIVE_NOISE_RATE * np.mean((X[0] - p.labels.offset)[seen] ** 2)
 
     def integrand(u: float) -> float:
         C = (base + np.eye(30) * np.exp(-u))[np.ix_(seen, seen)]
@@ -197,7 +201,7 @@ def test_new_samples_of_the_same_model_are_likelier_than_others():
 
 
 def test_entry_density_under_q_matches_draws_from_q():
-    p = vi_fit("feature", "joint", 0.15)
+    p = vi_fit("feature", "joint", 0.15, strong=True)
     rng = np.random.default_rng(1)
     L, tau = loading_draws(p, 40_000, rng)
     covariance = p.parameters["f_var"]

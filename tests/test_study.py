@@ -6,6 +6,7 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,8 @@ from sparsefactor.study.units import Cache, Progress, Unit, run_units
 from sparsefactor.study.watch import Clock, Means
 
 SIM = sf.simulate_paper(snr=5, seed=3)
-PRIOR = sf.Prior(inclusion=[0.1] * 5 + [0.9])
+PRIOR = sf.Prior.paper(inclusion=[0.1] * 5 + [0.9])
+PAPERS: dict[str, Any] = {"center": False, "activations": "independent"}  # what the study watches
 TINY = {"n_trials": 2, "max_iter": 20, "n_chains": 2, "n_sweeps": 20, "warmup_plain": 5, "warmup_default": 5}
 
 
@@ -37,7 +39,7 @@ def columns(values: np.ndarray) -> np.ndarray:
 
 def test_watched_race_ends_where_fit_vi_ends() -> None:
     traces, seconds = vi_trials(SIM.X, PRIOR, TruthGauge(SIM), recipe="default", number=0, n_trials=4, seed=1)
-    public = sf.fit_vi(SIM.X, PRIOR, n_trials=4, seed=1)
+    public = sf.fit_vi(SIM.X, PRIOR, n_trials=4, seed=1, **PAPERS)
     best = max(traces, key=lambda trace: trace.facts["elbo"])
     assert best.facts["elbo"] == public.elbo
     np.testing.assert_array_equal(columns(best.final.inclusion_prob), columns(public.inclusion_prob))
@@ -49,19 +51,20 @@ def test_watched_race_ends_where_fit_vi_ends() -> None:
 def test_watched_plain_trial_is_that_of_fit_vi() -> None:
     options = {"max_iter": 30, "tol": 1e-10, "rtol": 1e-14}
     traces, _ = vi_trials(SIM.X, PRIOR, TruthGauge(SIM), recipe="plain", number=1, n_trials=2, seed=1, **options)
+    plain: dict[str, Any] = {"init": "random", "race": False, "accelerate": False, **options, **PAPERS}
     with pytest.warns(sf.ConvergenceWarning):
-        public = sf.fit_vi(SIM.X, PRIOR, n_trials=2, seed=1, init="random", race=False, accelerate=False, **options)
+        public = sf.fit_vi(SIM.X, PRIOR, n_trials=2, seed=1, **plain)
     assert traces[0].facts["elbo"] == public.trial_records[1]["elbo"]
 
 
 def test_watched_mean_of_trials_is_that_of_fit_vi() -> None:
     X = SIM.X[:, :200].copy()
     X[::7, ::5] = np.nan
-    prior = sf.Prior(n_factors=4, inclusion=0.3, noise="sample")
+    prior = sf.Prior.paper(n_factors=4, inclusion=0.3, noise="sample")
     samples, features = np.nonzero(np.isnan(X))
     gauge = FillInGauge(features, samples, SIM.X[samples, features])
     (trace,), seconds = vi_mean(X, prior, gauge, n_trials=3, seed=1)
-    public = sf.fit_vi(X, prior, n_trials=3, seed=1, average=True)
+    public = sf.fit_vi(X, prior, n_trials=3, seed=1, average=True, **PAPERS)
     np.testing.assert_allclose(trace.final.signal, public.reconstruct()[samples, features], rtol=1e-9)
     np.testing.assert_array_equal(columns(trace.final.inclusion_prob), columns(public.inclusion_prob))
     assert trace.facts["elbo"] == public.elbo
@@ -76,7 +79,7 @@ def test_watched_mean_of_trials_is_that_of_fit_vi() -> None:
 def test_watched_chain_is_that_of_sample(recipe, options) -> None:
     lengths = {"n_warmup": 4, "n_draws": 1, "thin": 2, "seed": 1}
     trace = chain(SIM.X, PRIOR, TruthGauge(SIM), recipe=recipe, number=1, **lengths)
-    public = sf.sample(SIM.X, PRIOR, n_chains=2, progress=False, **lengths, **options)
+    public = sf.sample(SIM.X, PRIOR, n_chains=2, progress=False, center=False, **lengths, **options)
     draw = public.unlabelled_draws()["posterior"]["loadings"].values[1, 0]
     np.testing.assert_allclose(trace.final.loadings_mean, draw, rtol=1e-6, atol=1e-12)
     assert trace.facts["kept"] == 1
@@ -117,7 +120,7 @@ def test_means_follow_labels_and_signs() -> None:
 def test_fill_in_gauge_agrees_with_the_public_measure() -> None:
     held = matrix.held_out((800, 100), seed=0)
     features, samples = np.divmod(held, 100)
-    p = sf.fit_vi(SIM.X, PRIOR, n_trials=1, max_iter=200, tol=1e-2)
+    p = sf.fit_vi(SIM.X, PRIOR, n_trials=1, max_iter=200, tol=1e-2, **PAPERS)
     gauge = FillInGauge(features, samples, SIM.X[samples, features])
     mask = np.zeros(SIM.X.shape, dtype=bool)
     mask[samples, features] = True

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import beta, gamma
 
 import sparsefactor as sf
 from sparsefactor.data import as_data
@@ -64,16 +65,23 @@ def test_the_log_joint_is_that_of_the_data_as_they_are(prior):
     X = HOLES * 1e-6
     mc = sampled(X, prior)
     draws = mc.unlabelled_draws()["posterior"].to_dataset().isel(chain=0, draw=-1)
+    data = as_data(X, center=True)
+    Z, alpha, pi = (draws[name].values for name in ("inclusion", "loading_precision", "inclusion_rate"))
     value = sf.model.log_joint(
-        as_data(X, center=True),
+        data,
         prior,
         L=draws["loadings"].values,
         F=draws["activations"].values.T,
-        Z=draws["inclusion"].values,
+        Z=Z,
         tau=draws["noise_precision"].values,
-        alpha=draws["loading_precision"].values,
-        pi=draws["inclusion_rate"].values,
+        alpha=alpha,
+        pi=pi,
     )
+    # The sampler's has alpha and pi integrated out: their densities given the rest are what it lacks (2.14).
+    rate = prior.in_units_of(data).loading_rate
+    count, l2 = Z.sum(axis=0), np.sum(draws["loadings"].values ** 2, axis=0)
+    value -= np.sum(gamma.logpdf(alpha, prior.loading_shape + count / 2, scale=1 / (rate + l2 / 2)))
+    value -= np.sum(beta.logpdf(pi, 1 + count, 1 + 40 - count))
     assert mc.draws["sample_stats"]["lp"].values[0, -1] == pytest.approx(value, rel=1e-6)
 
 

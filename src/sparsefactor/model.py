@@ -297,7 +297,7 @@ def checked_prior(prior: Any, n_factors: Any) -> Prior:
 
 def _check_positive(name: str, value: Any) -> None:
     number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    good = number and SMALLEST <= value <= 1 / SMALLEST
+    good = number and SMALLEST <= float(value) <= 1 / SMALLEST
     if not good:
         raise ValueError(
             f"{name} must be a positive number; got {value!r}; leave it out, or pass one from 1e-150 to 1e150"

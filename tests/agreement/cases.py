@@ -44,7 +44,8 @@ def make_case(shape: str, noise: str, *, per_row: bool = False, scale: float = 1
         gone[np.arange(N), rng.integers(G, size=N)] = False
         X[gone] = np.nan
     inclusion = rng.uniform(0.05, 0.6, (G, K)) if per_row else rng.uniform(0.05, 0.6, K)
-    prior = Prior(n_factors=K, inclusion=inclusion, noise=noise, noise_rate=1e-3 * scale**2, loading_rate=1e-3)
+    rates = {"noise_rate": 1e-3 * scale**2, "loading_rate": 1e-3, "settled": True}
+    prior = Prior(n_factors=K, inclusion=inclusion, noise=noise, **rates)
     weight = {"feature": np.ones(N), "shared": np.full(N, 1.7), "sample": rng.uniform(0.5, 3.0, N)}[noise]
     if noise != "feature":
         weight = weight / scale**2

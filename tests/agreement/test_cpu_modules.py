@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 """The compiled row pass with modules against the oracle, and against itself on other threads."""
 
 import numpy as np
@@ -17,14 +19,12 @@ from tests.agreement.cases import (
 from sparsefactor.engine.local import CpuKernels
 from sparsefactor.kernels.contract import Message, VIRows
 from sparsefactor.kernels.reference import ReferenceKernels
-from sparsefactor.model import Beta, Prior
+from sparsefactor.model import Beta
 
 
 def with_modules(case: Case, M: int) -> Case:
     """The case under a prior with M modules."""
-    p = case.prior
-    hyper = {name: getattr(p, name) for name in ("noise", "noise_shape", "noise_rate", "loading_shape", "loading_rate")}
-    return case._replace(prior=Prior(n_factors=p.K, inclusion=Beta(1, 1), n_modules=M, **hyper))
+    return case._replace(prior=replace(case.prior, inclusion=Beta(1, 1), n_modules=M))
 
 
 def message_for(case: Case, *, scale: float = 1.0, seed: int = 0) -> Message:

@@ -47,6 +47,18 @@ def stop_if_interrupted(vi: VIPosterior) -> None:
         raise KeyboardInterrupt
 
 
+def searched_start(
+    data: Data, prior: Prior, chain: int, seed: int, backend: str = "auto", n_threads: int | None = None
+) -> Start:
+    """Around the best optimum of a search of the chain's own."""
+    own = int(np.random.SeedSequence([seed, chain]).generate_state(1)[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a start need not have converged
+        vi = fit_vi(data, one_module(prior), seed=own, backend=backend, max_iter=500, tol=1e-2, n_threads=n_threads)
+    stop_if_interrupted(vi)
+    return dispersed_start(vi, prior, np.random.default_rng([seed, chain, 3]), data.unit)
+
+
 def optima(data: Data, prior: Prior, n_chains: int, seed: int, backend: str) -> Iterator[Start]:
     """One start per chain, at the VI optimum that a start of its own climbs to."""
     sought = one_module(prior)

@@ -24,11 +24,10 @@ from ..record import record_of
 from ..start import Start, starts
 from ..storage.draws import Layout, MemoryDraws, Sink
 from ..storage.result import read_result, save_result, with_draws
-from ..vi.fit import ConvergenceWarning, fit_vi
 from . import run_folder
 from .chain import Chain
 from .checkpoint import Checkpoint
-from .dispersed import dispersed_start, one_module, optima, stop_if_interrupted
+from .dispersed import optima, searched_start
 from .finish import posterior
 from .moves import MOVES
 from .options import Options
@@ -297,15 +296,8 @@ def chain_starts(data: Data, prior: Prior, options: Options) -> Iterator[Start]:
         for _ in range(options.n_chains):
             yield options.init
     elif options.init == "auto":
-        sought = one_module(prior)
         for chain in range(options.n_chains):
-            rng = np.random.default_rng([options.seed, chain, 3])
-            seed = int(np.random.SeedSequence([options.seed, chain]).generate_state(1)[0])
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)  # a start need not have converged
-                vi = fit_vi(data, sought, seed=seed, backend=options.backend, max_iter=500, tol=1e-2)
-            stop_if_interrupted(vi)
-            yield dispersed_start(vi, prior, rng, data.unit)
+            yield searched_start(data, prior, chain, options.seed, options.backend)
     elif options.init == "optima":
         yield from optima(data, prior, options.n_chains, options.seed, options.backend)
     else:

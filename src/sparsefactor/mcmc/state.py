@@ -213,7 +213,6 @@ class Gibbs:
         return float(total) + self.unit_term(float(sums.active.sum()))
 
     def unit_term(self, active: float) -> float:
-        """What the log joint gains when Y, L, tau and alpha are taken from the units of `data.Y` back to those of X."""
+        """What the log joint gains when Y, L and tau are taken from the units of `data.Y` back to those of X."""
         n_noise = {"feature": self.data.n_features, "sample": self.data.n_samples, "shared": 1}[self.prior.noise]
-        n_precisions = n_noise + self.prior.K
-        return float(np.log(self.data.unit) * (2.0 * n_precisions - self.data.n_observed - active))
+        return float(np.log(self.data.unit) * (2.0 * n_noise - self.data.n_observed - active))

@@ -6,7 +6,6 @@ The one place where the study looks behind public names; a test holds it to what
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
@@ -19,7 +18,7 @@ from ..data import Data, as_data
 from ..engine import build_kernels
 from ..engine.threads import single_blas_thread
 from ..kernels.noise import stream_key
-from ..mcmc.dispersed import dispersed_start
+from ..mcmc.dispersed import searched_start
 from ..mcmc.moves import MOVES
 from ..mcmc.state import Gibbs, GibbsState
 from ..start import Start, starts
@@ -235,10 +234,7 @@ def current(means: Means, state: GibbsState, gauge: Gauge) -> Estimate:
 def chain_start(data: Data, prior: sf.Prior, recipe: Recipe, number: int, seed: int) -> Start:
     if recipe == "plain":
         return nth_start(data, prior, "random", number, seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", sf.ConvergenceWarning)  # a start need not have converged
-        vi = sf.fit_vi(data, prior, activations="independent", seed=seed, max_iter=500, tol=1e-2, n_threads=1)
-    return dispersed_start(vi, prior, np.random.default_rng([seed, number, 3]), data.unit)
+    return searched_start(data, prior, number, seed, n_threads=1)
 
 
 def load_kernels(data: Data, prior: sf.Prior) -> None:
