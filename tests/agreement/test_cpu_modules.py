@@ -1,6 +1,6 @@
-from dataclasses import replace
-
 """The compiled row pass with modules against the oracle, and against itself on other threads."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
