@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import enum
+import importlib.util
 import inspect
 import re
 from collections.abc import Iterator
@@ -150,6 +151,19 @@ def test_pages_load_nothing_from_elsewhere() -> None:
 def test_every_page_has_its_place_in_the_navigation() -> None:
     pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
     assert sorted(re.findall(r"[\w/]+\.md", section("nav"))) == sorted(pages)
+
+
+RUN = [page for page in sorted(DOCS.rglob("*.md")) if page.read_text().startswith("---\nrun: true\n---\n")]
+RUN.append(DOCS / "tutorials" / "first_fit.md")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", RUN, ids=lambda page: page.stem)
+def test_a_page_that_runs_at_build_runs(page) -> None:
+    spec = importlib.util.spec_from_file_location("run_tutorials", DOCS / "run_tutorials.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.executed(page.read_text(), page.stem).count("```text\n") >= 2
 
 
 def python_blocks(page: Path) -> list[str]:
