@@ -25,7 +25,7 @@ import numpy as np
 import sparsefactor as sf
 from sparsefactor.data import as_data
 from sparsefactor.engine import build_kernels
-from sparsefactor.mcmc.state import Gibbs
+from sparsefactor.gibbs.sweep import Gibbs
 
 SNRS, SEEDS = (1, 5, 25), range(10)
 PAPERS_Q: dict[str, Any] = {"center": False, "activations": "independent"}

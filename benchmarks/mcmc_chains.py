@@ -19,9 +19,9 @@ import sparsefactor as sf
 from sparsefactor.data import as_data
 from sparsefactor.engine import build_kernels
 from sparsefactor.engine.threads import single_blas_thread
+from sparsefactor.gibbs.moves import ScaleMove
+from sparsefactor.gibbs.sweep import Gibbs, GibbsState
 from sparsefactor.kernels.noise import stream_key
-from sparsefactor.mcmc.moves import ScaleMove
-from sparsefactor.mcmc.state import Gibbs, GibbsState
 
 SIZES = {"800 x 100, K = 6": 2000, "1000 x 44, K = 26": 1000}  # and sweeps to make
 N_CHAINS = 2

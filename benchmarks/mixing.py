@@ -22,10 +22,10 @@ import sparsefactor as sf
 from sparsefactor.data import as_data
 from sparsefactor.engine import build_kernels
 from sparsefactor.engine.threads import single_blas_thread
+from sparsefactor.gibbs.moves import MOVES
+from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.kernels.noise import stream_key
 from sparsefactor.mcmc.dispersed import dispersed_start
-from sparsefactor.mcmc.moves import MOVES
-from sparsefactor.mcmc.state import Gibbs
 
 SETS = {"plain": (), "scale": ("scale",), "all": tuple(MOVES)}
 PRIOR = sf.Prior.paper(inclusion=[0.1] * 5 + [0.9])

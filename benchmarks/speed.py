@@ -26,11 +26,11 @@ import sparsefactor as sf
 from sparsefactor.data import as_data
 from sparsefactor.engine import build_kernels
 from sparsefactor.engine.threads import available_cores, single_blas_thread
+from sparsefactor.gibbs.moves import ScaleMove
+from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.kernels.noise import stream_key
-from sparsefactor.mcmc.moves import ScaleMove
-from sparsefactor.mcmc.state import Gibbs
 from sparsefactor.start import StartMaker
-from sparsefactor.vi.state import CAVI
+from sparsefactor.vi.cavi import CAVI
 
 # features, samples, K, share missing; milliseconds of the paper's own R/C++ package on such a machine; target.
 JOBS = [

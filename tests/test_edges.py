@@ -17,7 +17,7 @@ from sparsefactor.data import as_data
 from sparsefactor.engine import build_kernels
 from sparsefactor.engine.local import CpuKernels
 from sparsefactor.start import StartMaker
-from sparsefactor.vi.state import CAVI
+from sparsefactor.vi.cavi import CAVI
 from sparsefactor.vi.trial import Tolerance, Trial
 
 pytestmark = pytest.mark.filterwarnings("ignore::sparsefactor.ConvergenceWarning")

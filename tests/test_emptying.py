@@ -11,9 +11,9 @@ import sparsefactor as sf
 from sparsefactor.engine import build_kernels
 from sparsefactor.kernels.reference import ReferenceKernels
 from sparsefactor.model import Beta
+from sparsefactor.vi.cavi import CAVI
 from sparsefactor.vi.empty import emptied, holds_nothing
 from sparsefactor.vi.prune import without
-from sparsefactor.vi.state import CAVI
 from sparsefactor.vi.trial import Tolerance, Trial
 
 VAGUE = {"noise_shape": 1e-3, "noise_rate": 1e-3, "loading_shape": 1e-3, "loading_rate": 1e-3}

@@ -10,9 +10,9 @@ from scipy import stats
 from scipy.integrate import quad
 from tests.helpers.problems import MILD, prior_for, random_gibbs_state, small_data
 
+from sparsefactor.gibbs.sweep import Gibbs, GibbsState
 from sparsefactor.kernels.contract import RowNoise
 from sparsefactor.kernels.reference import ReferenceKernels
-from sparsefactor.mcmc.state import Gibbs, GibbsState
 from sparsefactor.model import Beta, Prior, log_joint
 
 G, N, K = 2, 4, 3

@@ -13,9 +13,9 @@ import sparsefactor as sf
 from sparsefactor.data import as_data
 from sparsefactor.engine.local import CpuKernels
 from sparsefactor.engine.memory import Memory
-from sparsefactor.mcmc.state import Gibbs
+from sparsefactor.gibbs.sweep import Gibbs
+from sparsefactor.vi.cavi import CAVI
 from sparsefactor.vi.modules import ModuleCAVI, unsorted
-from sparsefactor.vi.state import CAVI
 
 
 def count(memory: Memory) -> int:

@@ -14,8 +14,8 @@ import sparsefactor as sf
 from sparsefactor import plot
 from sparsefactor.engine.local import CpuKernels
 from sparsefactor.kernels.reference import ReferenceKernels
+from sparsefactor.vi.cavi import CAVI, VIState
 from sparsefactor.vi.modules import ModuleCAVI
-from sparsefactor.vi.state import CAVI, VIState
 
 SETTINGS = [
     pytest.param(noise, joint, missing, id=f"{noise}-{joint}-{missing}")

@@ -11,8 +11,8 @@ import sparsefactor as sf
 from sparsefactor.engine.local import CpuKernels
 from sparsefactor.kernels.reference import ReferenceKernels
 from sparsefactor.storage.moments import mixture, posterior_fields
+from sparsefactor.vi.cavi import CAVI
 from sparsefactor.vi.modules import ModuleCAVI
-from sparsefactor.vi.state import CAVI
 
 
 def assert_probabilities(values) -> None:

@@ -8,10 +8,10 @@ from sparsefactor.data import as_data
 from sparsefactor.engine import build_kernels
 from sparsefactor.engine.threads import single_blas_thread
 from sparsefactor.vi import search
+from sparsefactor.vi.cavi import CAVI
 from sparsefactor.vi.cross import crossed
 from sparsefactor.vi.empty import emptied, holds_nothing
 from sparsefactor.vi.hop import SPARE, Hops
-from sparsefactor.vi.state import CAVI
 from sparsefactor.vi.trial import Tolerance, Trial
 
 SIM = sf.simulate(n_features=60, n_samples=50, inclusion=[0.3] * 3, snr=5, seed=0)

@@ -11,8 +11,8 @@ from tests.helpers.problems import prior_for, random_vi_state, small_data
 from sparsefactor.kernels.reference import ReferenceKernels
 from sparsefactor.model import Beta
 from sparsefactor.vi.assign import assignment_gain, reordered
+from sparsefactor.vi.cavi import CAVI, TERMS, VIState
 from sparsefactor.vi.rounding import all_rounding, most_likelihood
-from sparsefactor.vi.state import CAVI, TERMS, VIState
 
 SETTINGS = [
     pytest.param(noise, inclusion, joint, missing, id=f"{noise}-{type(inclusion).__name__}-{joint}-{missing}")

@@ -7,9 +7,9 @@ import pytest
 from tests.helpers.problems import prior_for, random_gibbs_state, small_data
 
 from sparsefactor.engine.local import CpuKernels
+from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.kernels.contract import ColumnNoise, PrecisionNoise
 from sparsefactor.kernels.reference import ReferenceKernels
-from sparsefactor.mcmc.state import Gibbs
 from sparsefactor.model import Beta
 
 G, N, K = 30, 20, 3

@@ -13,7 +13,7 @@ from sparsefactor.engine.local import CpuKernels
 from sparsefactor.kernels.cpu import vi_small
 from sparsefactor.kernels.reference import ReferenceKernels
 from sparsefactor.model import Beta, Prior, gamma_kl
-from sparsefactor.vi.state import CAVI, VIState
+from sparsefactor.vi.cavi import CAVI, VIState
 
 SHAPES = {
     "plain": (70, 9, 4),

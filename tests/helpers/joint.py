@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from sparsefactor.data import Data
+from sparsefactor.gibbs.moves import Move
+from sparsefactor.gibbs.sweep import Gibbs, GibbsState
 from sparsefactor.kernels.contract import Array, GibbsRows
 from sparsefactor.kernels.noise import stream_key
-from sparsefactor.mcmc.moves import Move
-from sparsefactor.mcmc.state import Gibbs, GibbsState
 from sparsefactor.model import Beta, Prior
 
 G, N, K = 3, 4, 2

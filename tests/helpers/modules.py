@@ -11,8 +11,8 @@ from tests.helpers.problems import random_vi_state
 from sparsefactor.data import Data
 from sparsefactor.kernels.contract import Array, VIColumns, VIRows
 from sparsefactor.model import Prior, log_joint
+from sparsefactor.vi.cavi import VIState
 from sparsefactor.vi.modules import ModuleCAVI
-from sparsefactor.vi.state import VIState
 
 
 def random_module_state(cavi: ModuleCAVI, plain: VIState, seed: int = 0) -> VIState:

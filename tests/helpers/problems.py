@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from sparsefactor.data import Data, as_data
+from sparsefactor.gibbs.sweep import GibbsState
 from sparsefactor.kernels.contract import GibbsRows, VIColumns, VIRows
-from sparsefactor.mcmc.state import GibbsState
 from sparsefactor.model import Beta, Prior
-from sparsefactor.vi.state import CAVI, VIState
+from sparsefactor.vi.cavi import CAVI, VIState
 
 MILD = {"noise_shape": 3.0, "noise_rate": 2.0, "loading_shape": 3.0, "loading_rate": 3.0}
 

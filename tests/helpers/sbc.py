@@ -13,9 +13,9 @@ import numpy as np
 from tests.helpers.joint import draw_data, draw_prior
 
 from sparsefactor.data import Data
+from sparsefactor.gibbs.sweep import Gibbs, GibbsState
 from sparsefactor.kernels.contract import Array
 from sparsefactor.kernels.noise import stream_key
-from sparsefactor.mcmc.state import Gibbs, GibbsState
 from sparsefactor.model import Beta, Prior
 
 G, N, K = 8, 6, 2

@@ -11,8 +11,8 @@ from tests.helpers.problems import random_vi_state
 from tests.helpers.sbc import G, N, draw_mask, settings
 
 from sparsefactor.engine import build_kernels
+from sparsefactor.vi.cavi import CAVI
 from sparsefactor.vi.modules import ModuleCAVI
-from sparsefactor.vi.state import CAVI
 
 SEEDS = 3
 

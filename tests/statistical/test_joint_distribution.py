@@ -7,10 +7,10 @@ import pytest
 from tests.helpers.joint import K, joint_scores
 
 from sparsefactor.engine import build_kernels
+from sparsefactor.gibbs.modules import Modules
+from sparsefactor.gibbs.moves import MOVES
+from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.kernels.reference import ReferenceKernels
-from sparsefactor.mcmc.modules import Modules
-from sparsefactor.mcmc.moves import MOVES
-from sparsefactor.mcmc.state import Gibbs
 from sparsefactor.model import Beta, Prior
 
 HYPER = {"noise_shape": 4.0, "noise_rate": 3.0, "loading_shape": 4.0, "loading_rate": 3.0}

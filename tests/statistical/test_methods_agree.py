@@ -8,10 +8,10 @@ from tests.helpers.problems import prior_for, random_gibbs_state, random_vi_stat
 
 import sparsefactor as sf
 from sparsefactor.data import Data, as_data
+from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.kernels.noise import stream_key
 from sparsefactor.kernels.reference import ReferenceKernels
-from sparsefactor.mcmc.state import Gibbs
-from sparsefactor.vi.state import CAVI
+from sparsefactor.vi.cavi import CAVI
 
 
 @pytest.mark.statistical

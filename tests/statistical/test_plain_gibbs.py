@@ -9,9 +9,9 @@ from tests.helpers.plain_gibbs import PlainGibbs
 import sparsefactor as sf
 from sparsefactor.data import Data
 from sparsefactor.engine import build_kernels
+from sparsefactor.gibbs.moves import MOVES
+from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.kernels.noise import stream_key
-from sparsefactor.mcmc.moves import MOVES
-from sparsefactor.mcmc.state import Gibbs
 
 G, N, K = 8, 7, 2
 NOISE_PRIOR, LOADING_PRIOR = (3.0, 2.0), (3.0, 2.0)

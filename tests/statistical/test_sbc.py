@@ -7,8 +7,8 @@ import pytest
 from tests.helpers.sbc import Setting, ranks, scores, settings
 
 from sparsefactor.engine import build_kernels
-from sparsefactor.mcmc.moves import MOVES
-from sparsefactor.mcmc.state import Gibbs
+from sparsefactor.gibbs.moves import MOVES
+from sparsefactor.gibbs.sweep import Gibbs
 
 LIMIT = 4.5  # up to 22 z-scores a setting: beyond it by chance less than once in 6,000 settings
 REPLICATES, CONTROL = 150, 400

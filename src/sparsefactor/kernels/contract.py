@@ -142,7 +142,7 @@ class PrecisionNoise(NamedTuple):
 
 
 class VIShortcut(Protocol):
-    """A whole iteration of VI without Python in between; the equations are those of vi/state.py."""
+    """A whole iteration of VI without Python in between; the equations are those of vi/cavi.py."""
 
     def next_columns(self, columns: VIColumns, sums: Sums, rescale: bool) -> tuple[VIColumns, Array]:
         """The column step, each factor at its best scale if asked for, and what the rows are to be multiplied by."""

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from ..gibbs.sweep import Gibbs, GibbsState
 from ..kernels.noise import stream_key
 from ..storage.draws import Sink
 from ..storage.moments import add_signal
 from .checkpoint import Checkpoint, flatten, unflatten, write
-from .state import Gibbs, GibbsState
 from .temper import power
 
 

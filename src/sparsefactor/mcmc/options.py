@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from ..data import Data
+from ..gibbs.moves import MOVES
 from ..model import Prior
 from ..start import INITS, Start
 from ..storage.draws import PRECISIONS
 from . import run_folder
 from .chain import Plan
-from .moves import MOVES
 from .progress import Callback
 
 CHAIN_INITS = (*INITS, "optima")

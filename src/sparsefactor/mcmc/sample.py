@@ -18,6 +18,8 @@ from ..data import Data, as_data
 from ..diagnostics import SamplingWarning
 from ..engine import build_kernels
 from ..engine.threads import single_blas_thread
+from ..gibbs.moves import MOVES
+from ..gibbs.sweep import Gibbs
 from ..model import Prior, checked_prior
 from ..posterior import Labels, MCMCPosterior
 from ..record import record_of
@@ -29,12 +31,10 @@ from .chain import Chain
 from .checkpoint import Checkpoint
 from .dispersed import optima, searched_start
 from .finish import posterior
-from .moves import MOVES
 from .options import Options
 from .progress import Callback, Display
 from .run_folder import RunFolder
 from .runner import run_chains, threads_per_chain
-from .state import Gibbs
 from .until import run_until
 
 logger = logging.getLogger("sparsefactor")

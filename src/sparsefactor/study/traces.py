@@ -17,13 +17,13 @@ import sparsefactor as sf
 from ..data import Data, as_data
 from ..engine import build_kernels
 from ..engine.threads import single_blas_thread
+from ..gibbs.moves import MOVES
+from ..gibbs.sweep import Gibbs, GibbsState
 from ..kernels.noise import stream_key
 from ..mcmc.dispersed import searched_start
-from ..mcmc.moves import MOVES
-from ..mcmc.state import Gibbs, GibbsState
 from ..start import Start, starts
 from ..vi import search
-from ..vi.state import CAVI
+from ..vi.cavi import CAVI
 from ..vi.trial import Tolerance, Trial
 from .watch import Clock, Estimate, Gauge, Means, Trace, Watch
 

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels.contract import Array
+from .cavi import CAVI, VIState
 from .factors import taken
-from .state import CAVI, VIState
 
 
 def assignment_gain(cavi: CAVI, state: VIState) -> Array:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from .cavi import CAVI, VIState
 from .empty import holds_nothing
 from .factors import taken
-from .state import CAVI, VIState
 
 SAME = 0.97  # factors are the same when their activations' cosine is at least this, up to sign
 

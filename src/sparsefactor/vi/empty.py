@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..explained import EMPTY
 from ..kernels.contract import VIColumns, VIRows
 from ..model import Beta
-from .state import CAVI, VIState
+from .cavi import CAVI, VIState
 
 
 def emptied(cavi: CAVI, state: VIState, k: int) -> VIState:

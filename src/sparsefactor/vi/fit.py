@@ -17,12 +17,12 @@ from ..model import Prior, checked_prior
 from ..posterior import Status, VIPosterior
 from ..record import record_of
 from ..start import INITS, Start
+from .cavi import CAVI
 from .modules import ModuleCAVI, in_modules, moduled, unsorted
 from .prune import pruned
 from .result import mean_signal, posterior
 from .rounding import all_rounding
 from .search import Search
-from .state import CAVI
 from .trial import Tolerance, Trial
 
 logger = logging.getLogger("sparsefactor")

@@ -9,19 +9,17 @@ the way.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..engine import build_kernels
+from ..gibbs.moves import MOVES
+from ..gibbs.sweep import Gibbs
 from ..kernels.contract import VIColumns, VIRows
 from ..kernels.noise import stream_key
+from .cavi import CAVI, VIState
 from .empty import cleared, holds_nothing
 from .factors import taken
-from .state import CAVI, VIState
-
-if TYPE_CHECKING:
-    from ..mcmc.state import Gibbs
 
 SWEEPS = 150  # of a run: shorter ones end where they began, longer ones do not find more in the same time
 USED = ("scale", "rotation", "shear")
@@ -68,9 +66,6 @@ class Hops:
 
     def kit(self, K: int) -> tuple[CAVI, Gibbs]:
         """Both methods' sweeps for K of the factors."""
-        from ..mcmc.moves import MOVES
-        from ..mcmc.state import Gibbs
-
         if K not in self.kits:
             cavi, data = self.whole, self.whole.data
             if cavi.prior.K != K:

@@ -16,7 +16,7 @@ from scipy.special import betaln, digamma, expit, gammaln, xlogy
 
 from ..kernels.contract import NONE, Array, Message, Sums, VIColumns, VIRows
 from ..model import Beta
-from .state import CAVI, VIState, beta_kl
+from .cavi import CAVI, VIState, beta_kl
 from .trial import Tolerance, Trial
 
 ROUNDS = 10  # of k-means, which sorts the features

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ..engine import build_kernels
+from .cavi import CAVI
 from .empty import holds_nothing
 from .factors import taken
-from .state import CAVI
 from .trial import Tolerance, Trial
 
 SETTLE = 60  # iterations that the rest may take to make up for a factor's removal

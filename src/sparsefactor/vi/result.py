@@ -13,10 +13,10 @@ from ..explained import fit_sums
 from ..kernels.contract import NONE, Array
 from ..model import Prior
 from ..posterior import Labels, Status, VIPosterior
+from .cavi import TERMS, VIState
 from .factors import taken
 from .modules import ModuleCAVI
 from .stability import agreement, recurrence
-from .state import TERMS, VIState
 from .trial import Trial
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import digamma
 
 from ..model import LOG_2PI
-from .state import CAVI, VIState
+from .cavi import CAVI, VIState
 
 SLACK = 1e-6  # of the likelihood's size, for the rounding of an ordinary sum
 

@@ -16,10 +16,10 @@ import numpy as np
 
 from ..posterior import Status
 from ..start import PORTFOLIO, starts
+from .cavi import CAVI
 from .cross import crossed
 from .hop import SWEEPS, Hops
 from .shear import WORTH
-from .state import CAVI
 from .trial import Tolerance, Trial
 
 # The race: up to so many iterations, then so large a share of the trials goes on.

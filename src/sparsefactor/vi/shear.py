@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..kernels.contract import Array
-from .state import CAVI, VIState
+from .cavi import CAVI, VIState
 
 RANGE = 0.6  # shears are sought up to this size, in units of activations with equal mean square
 STEPS = 161  # odd, so that zero is on the grid

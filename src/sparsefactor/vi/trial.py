@@ -11,9 +11,9 @@ from scipy.optimize import linear_sum_assignment
 from ..posterior import Status
 from .accelerate import Momentum
 from .assign import assignment_gain, reordered
+from .cavi import CAVI, VIState
 from .empty import emptied, holds_nothing
 from .shear import WORTH, best_shear, sheared
-from .state import CAVI, VIState
 
 # Factors are assigned to unequal inclusion priors after so many iterations, and again each time that number doubles.
 FIRST_ASSIGNMENT = 4

@@ -1,6 +1,6 @@
 """A whole iteration of VI in two compiled calls, for problems so small that Python between the steps would show.
 
-For complete data with noise by feature and independent activations. The same equations as in vi/state.py, which is the
+For complete data with noise by feature and independent activations. The same equations as in vi/cavi.py, which is the
 text to read and which a test holds this to: column step and rescaling (3.2, 3.5, 3.6b, 3.12), then message, row pass
 and ELBO (4.2, 3.7).
 """

@@ -14,10 +14,10 @@ from scipy.special import expit
 from ..kernels.contract import Array, ColumnNoise, PrecisionNoise, RotationNoise, ShearNoise
 from ..model import Beta
 from .modules import clipped, positive
-from .state import GibbsState
+from .sweep import GibbsState
 
 if TYPE_CHECKING:
-    from .state import Gibbs
+    from .sweep import Gibbs
 
 
 class Move(Protocol):
