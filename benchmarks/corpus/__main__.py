@@ -1,8 +1,10 @@
-"""Defaults on real data: `python -m benchmarks.corpus vi | mcmc | noise | reference | export`.
+"""Defaults on real data: `python -m benchmarks.corpus vi | mcmc | surplus | noise | slab | reference | export`.
 
     vi         nats by which fits fall short of the reference, and seconds: the default search, and ten raced starts alone
     mcmc       whether four chains from independent starts share one mode, the largest R-hat, and seconds
+    surplus    the same of the paper's simulation, with three factors more than there are, and with modules
     noise      held-out log density and error by noise prior: what the default is chosen by
+    slab       the same by the slab's prior
     reference  the best ELBO of long searches, kept in corpus_reference.json
     export     all sets into one file, for machines without the packages they come from (--archive FILE reads it)
 
@@ -24,6 +26,7 @@ from typing import Any
 import numpy as np
 
 import sparsefactor as sf
+from sparsefactor.diagnostics import judge
 from sparsefactor.vi import search
 
 from .sets import load
@@ -37,16 +40,25 @@ NOISE = {
     "2, 0.05": (2.0, 0.05),
     "2, 0.2": (2.0, 0.2),
 }
+SLAB = {
+    "vague": (1e-3, 1e-3),
+    "1, 0.02": (1.0, 0.02),
+    "1, 0.1": (1.0, 0.1),
+    "1, 0.5": (1.0, 0.5),
+    "2, 0.2": (2.0, 0.2),
+}
+KINDS = {"noise": NOISE, "slab": SLAB}
 DATA: dict[str, np.ndarray] = {}
-CHOSEN: list[str] = []  # the noise prior, where it is not the default one
+CHOSEN: dict[str, str] = {}  # priors, where they are not the default ones: "noise" or "slab" to a name
 
 
-def prior_of(K: int) -> sf.Prior:
+def prior_of(K: int, chosen: dict[str, str] | None = None, **rest: Any) -> sf.Prior:
     """Data are standardised, so that numbers are relative to each feature's variance."""
-    if not CHOSEN:
-        return sf.Prior(n_factors=K)
-    shape, rate = NOISE[CHOSEN[0]]
-    return sf.Prior(n_factors=K, noise_shape=shape, noise_rate=rate)
+    for kind, name in (CHOSEN if chosen is None else chosen).items():
+        shape, rate = KINDS[kind][name]
+        word = {"noise": "noise", "slab": "loading"}[kind]
+        rest |= {f"{word}_shape": shape, f"{word}_rate": rate}
+    return sf.Prior(n_factors=K, **rest)
 
 
 def fit(name: str, K: int, seed: int, **options: Any) -> dict[str, Any]:
@@ -71,20 +83,26 @@ def long(name: str, K: int, seed: int) -> dict[str, Any]:
 
 
 def chains(name: str, K: int, seed: int, seconds: float = 60.0) -> dict[str, Any]:
+    return sampled(DATA[name], prior_of(K), seed, seconds)
+
+
+def surplus(name: str, K: int, seed: int, seconds: float, n_modules: int) -> dict[str, Any]:
+    """Of a simulation in units of about one, so that numbers are relative here too."""
+    X = sf.simulate_paper(snr=float(name.removeprefix("snr ")), seed=seed).X
+    return sampled(X / X.std(), prior_of(K, n_modules=n_modules), seed, seconds, scale=False)
+
+
+def sampled(X: np.ndarray, prior: sf.Prior, seed: int, seconds: float, scale: bool = True) -> dict[str, Any]:
     begin = time.perf_counter()
-    mc = sf.sample(
-        DATA[name], prior_of(K), scale=True, seed=seed, n_jobs=1, progress=False, until="converged", max_seconds=seconds
-    )
-    told = mc.diagnostics()
-    r_hat = float(np.nanmax(told.table["r_hat"]))
-    modes = len(told.modes)
-    return {"ok": told.ok, "modes": modes, "r_hat": r_hat, "draws": mc.permutations.shape[1],
+    mc = sf.sample(X, prior, scale=scale, seed=seed, n_jobs=1, progress=False, until="converged", max_seconds=seconds)
+    verdict = judge(mc)
+    return {"ok": verdict.ok, "modes": len(verdict.modes), "r_hat": verdict.r_hat, "ess": verdict.ess,
+            "draws": mc.permutations.shape[1], "text": verdict.text,
             "seconds": time.perf_counter() - begin}  # fmt: skip
 
 
-def noise(name: str, K: int, seed: int, prior: str) -> dict[str, Any]:
+def held_out(name: str, K: int, seed: int, kind: str, choice: str) -> dict[str, Any]:
     """Mean log density and error of a tenth of the entries, held out."""
-    shape, rate = NOISE[prior]
     X = DATA[name]
     held = (np.random.default_rng(seed).random(X.shape) < 0.1) & np.isfinite(X)
     seen = np.where(held, np.nan, X)
@@ -94,8 +112,7 @@ def noise(name: str, K: int, seed: int, prior: str) -> dict[str, Any]:
     Y = (seen - np.nanmean(seen, axis=0))[:, keep][rows] / scale[keep]
     truth = ((X - np.nanmean(seen, axis=0)) / scale)[:, keep][rows]
     held = held[:, keep][rows]
-    given = sf.Prior(n_factors=K, noise_shape=shape, noise_rate=rate)
-    vi = sf.fit_vi(Y, given, n_trials=10, seed=seed, n_threads=1)
+    vi = sf.fit_vi(Y, prior_of(K, CHOSEN | {kind: choice}), n_trials=10, seed=seed, n_threads=1)
     mean, sd = vi.impute(return_sd=True)
     z = (truth - mean)[held] / sd[held]
     density = float(np.mean(-0.5 * z**2 - np.log(sd[held]) - 0.5 * np.log(2 * np.pi)))
@@ -117,8 +134,9 @@ def job(task: tuple[Callable[..., dict[str, Any]], tuple[Any, ...]]) -> dict[str
 def run(tasks: list[Any], n_jobs: int, limit: float) -> list[dict[str, Any]]:
     """All tasks in forked processes, each compiled beforehand; what is not done when the limit (s) is over is left out."""
     for function in {task[0] for task in tasks}:
-        for name in [n for n in ("wine", "wine_holes") if n in DATA]:
-            extra = next(task[1][3:] for task in tasks if task[0] is function)
+        extra = next(task[1][3:] for task in tasks if task[0] is function)
+        small = ("snr 5",) if function is surplus else ("wine", "wine_holes")
+        for name in [n for n in small if n in DATA or function is surplus]:
             job((function, (name, 2, 0, *extra)))
     done: list[dict[str, Any]] = []
     end = time.monotonic() + limit
@@ -173,34 +191,33 @@ def show_vi(results: list[dict[str, Any]], reference: dict[str, float]) -> None:
 
 
 def show_mcmc(results: list[dict[str, Any]]) -> None:
-    print(f"{'set':22s} {'K':>3s} modes  R-hat  draws seconds verdict")
-    for r in sorted(results, key=lambda r: (r["name"], r["K"])):
-        verdict = "good" if r["ok"] else "not to be trusted"
-        print(
-            f"{r['name']:22s} {r['K']:3d} {r['modes']:5d} {r['r_hat']:6.3f} {r['draws']:6d} {r['seconds']:7.1f} {verdict}"
-        )
-    for K in FACTORS:
+    print(f"{'set':22s} {'K':>3s} modes  R-hat    ESS  draws seconds verdict")
+    for r in sorted(results, key=lambda r: (r["name"], r["K"], r["seed"])):
+        verdict = "good" if r["ok"] else r["text"].removeprefix("Not to be trusted yet. ").split(". Remedy")[0][:150]
+        print(f"{r['name']:22s} {r['K']:3d} {r['modes']:5d} {r['r_hat']:6.3f} {r['ess']:6.0f} {r['draws']:6d} "
+              f"{r['seconds']:7.1f} {verdict}")  # fmt: skip
+    for K in sorted({r["K"] for r in results}):
         own = [r for r in results if r["K"] == K]
         if own:
-            one, good = (
-                np.mean([r["modes"] == 1 for r in own]),
-                np.mean([r["modes"] == 1 and r["r_hat"] < 1.05 for r in own]),
-            )
-            print(f"K {K}: {len(own)} runs; all chains in one mode {one:.1%}, and R-hat below 1.05 {good:.1%}")
+            one = np.array([r["modes"] == 1 for r in own])
+            good = np.array([r["r_hat"] < 1.05 for r in own])
+            trusted = np.mean([r["ok"] for r in own])
+            print(f"K {K}: {len(own)} runs; all chains in one mode {np.mean(one):.1%}, and R-hat below 1.05 "
+                  f"{np.mean(one & good):.1%}, and effective draws enough {trusted:.1%}")  # fmt: skip
 
 
-def show_noise(results: list[dict[str, Any]]) -> None:
+def show_held_out(results: list[dict[str, Any]], choices: dict[str, Any]) -> None:
     table: dict[Any, dict[str, Any]] = defaultdict(dict)
     for r in results:
-        table[r["name"], r["K"], r["seed"]][r["rest"][0]] = r
-    whole = {key: row for key, row in table.items() if len(row) == len(NOISE)}
+        table[r["name"], r["K"], r["seed"]][r["rest"][1]] = r
+    whole = {key: row for key, row in table.items() if len(row) == len(choices)}
     print("held-out log density less that of the vague prior, by (set, K): mean over masks; smallest noise variance")
     for name, K in sorted({key[:2] for key in whole}):
         rows = [row for key, row in whole.items() if key[:2] == (name, K)]
-        gain = [np.mean([row[p]["density"] - row["vague"]["density"] for row in rows]) for p in NOISE]
-        small = [min(row[p]["smallest_noise"] for row in rows) for p in NOISE]
+        gain = [np.mean([row[p]["density"] - row["vague"]["density"] for row in rows]) for p in choices]
+        small = [min(row[p]["smallest_noise"] for row in rows) for p in choices]
         print(f"{name:22s} {K:3d} ", " ".join(f"{g:+.4f}" for g in gain), " ", " ".join(f"{s:.1e}" for s in small))
-    for p in NOISE:
+    for p in choices:
         gain = np.array([row[p]["density"] - row["vague"]["density"] for row in whole.values()])
         error = np.array([row[p]["error"] / row["vague"]["error"] - 1 for row in whole.values()])
         print(f"{p:8s} density: mean {gain.mean():+.4f}, better in {np.mean(gain > 1e-4):.0%}, worse in "
@@ -213,16 +230,16 @@ def tasks_of(what: Iterable[Any], names: list[str], factors: list[int], seeds: i
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("vi", "mcmc", "noise", "reference", "export"))
+    parser.add_argument("what", choices=("vi", "mcmc", "surplus", *KINDS, "reference", "export"))
     parser.add_argument("--sets", nargs="*", help="by name; all by default")
     parser.add_argument("--factors", nargs="*", type=int, default=list(FACTORS))
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--limit", type=float, default=1e9, help="seconds after which what is done is shown")
     parser.add_argument("--max-seconds", type=float, default=60.0, help="of one run of `sample`")
-    parser.add_argument(
-        "--noise", choices=tuple(NOISE), help="shape and rate of the noise prior; the default's otherwise"
-    )
+    for kind, choices in KINDS.items():
+        words = f"shape and rate of the {kind} prior; the default's otherwise"
+        parser.add_argument(f"--{kind}", choices=tuple(choices), help=words)
     parser.add_argument("--archive", type=Path, help="read (or, for export, write) the sets here")
     parser.add_argument("--out", type=Path, help="write all results here, as JSON")
     args = parser.parse_args()
@@ -230,7 +247,7 @@ def main() -> None:
         np.savez_compressed(args.archive, **load(None, args.sets))
         return
     DATA.update(load(args.archive, args.sets))
-    CHOSEN[:] = [args.noise] if args.noise else []
+    CHOSEN.update({kind: getattr(args, kind) for kind in KINDS if getattr(args, kind)})
     names = list(DATA)
     reference = json.loads(REFERENCE.read_text()) if REFERENCE.exists() else {}
     if args.what == "vi":
@@ -239,10 +256,17 @@ def main() -> None:
     elif args.what == "mcmc":
         results = run(tasks_of((chains,), names, args.factors, args.seeds, args.max_seconds), args.jobs, args.limit)
         show_mcmc(results)
-    elif args.what == "noise":
-        tasks = [task for prior in NOISE for task in tasks_of((noise,), names, args.factors, args.seeds, prior)]
+    elif args.what == "surplus":
+        for words, K, modules in (("K 9, three factors too many", 9, 1), ("K 6, eight modules", 6, 8)):
+            tasks = tasks_of((surplus,), ["snr 1", "snr 5", "snr 25"], [K], args.seeds, args.max_seconds, modules)
+            results = run(tasks, args.jobs, args.limit)
+            print(words)
+            show_mcmc(results)
+    elif args.what in KINDS:
+        choices = KINDS[args.what]
+        tasks = [t for c in choices for t in tasks_of((held_out,), names, args.factors, args.seeds, args.what, c)]
         results = run(sorted(tasks, key=lambda task: task[1][:3]), args.jobs, args.limit)
-        show_noise(results)
+        show_held_out(results, choices)
     else:
         results = run(tasks_of((long,), names, args.factors, args.seeds), args.jobs, args.limit)
         for r in results:
