@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .heywood import heywood_sentence
+
 if TYPE_CHECKING:
     from .posterior import MCMCPosterior, VIPosterior
 
@@ -28,14 +30,15 @@ def plural(n: int, word: str) -> str:
 
 
 def headline(p: VIPosterior | MCMCPosterior) -> list[str]:
-    """What the result is, in two lines."""
+    """What the result is, in two lines, and a third where features have hardly any noise left."""
     G, N = len(p.feature_names), len(p.sample_names)
     first = f"{type(p).__name__}: {plural(N, 'sample')} x {plural(G, 'feature')}, {plural(p.n_factors, 'factor')}"
     if p.fit_sums is not None:
         empty = int(p.empty.sum())
         first += f" ({empty} empty)" if empty else ""
         first += f", {percent(p.variance_explained())} of the variance explained"
-    return [first, how(p)]
+    warned = heywood_sentence(p)
+    return [first, how(p), *([warned] if warned else [])]
 
 
 def how(p: Any) -> str:
@@ -51,8 +54,8 @@ def how(p: Any) -> str:
 
 def as_html(p: VIPosterior | MCMCPosterior) -> str:
     """The headline and a line per factor. R-hat is left to `summary`, since it takes a look at every draw."""
-    first, second = (html.escape(line) for line in headline(p))
-    head = f"<div><strong>{first}</strong><br>{second}</div>"
+    first, *others = (html.escape(line) for line in headline(p))
+    head = f"<div><strong>{first}</strong><br>{'<br>'.join(others)}</div>"
     if p.fit_sums is None:
         return head
     from .frames import included, strongest

@@ -10,6 +10,7 @@ import typer
 
 import sparsefactor as sf
 
+from ..heywood import nearly_noiseless
 from ..words import headline
 from . import tables
 from .app import command
@@ -50,13 +51,14 @@ def summary(result: Result, chains: Chains = None) -> None:
     p = opened(result, chains)
     verdict, ok = verdict_of(p)
     rows = tables.factors(p)
-    what, how = headline(p)
-    text = [verdict, "", what, how.partition(";")[0], "", table_text(tables.readable(rows))]
+    what, how, *warned = headline(p)
+    text = [verdict, "", what, how.partition(";")[0], *warned, "", table_text(tables.readable(rows))]
     facts = {
         "n_samples": len(p.sample_names),
         "n_features": len(p.feature_names),
         "n_factors": p.n_factors,
         "variance_explained": p.variance_explained(),
+        "hardly_any_noise": [p.feature_names[i] for i in nearly_noiseless(p)],
     }
     answer("\n".join(text), {"ok": ok, "verdict": verdict, **facts, "factors": rows})
     if not ok:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..frames import included
 from ..frames import strongest as strongest_names
+from ..heywood import heywood_sentence
 from ..posterior import MCMCPosterior, Status, VIPosterior
 from ..reading.names import shown
 from ..words import percent, plural
@@ -69,7 +70,8 @@ def story(p: VIPosterior | MCMCPosterior) -> list[str]:
         )
     if K - empty > MOST_TOLD:
         lines.append(f"{K - empty - MOST_TOLD} more are listed below.")
-    return lines
+    warned = heywood_sentence(p)
+    return [*lines, warned] if warned else lines
 
 
 def settings(p: Any) -> list[dict[str, str]]:
