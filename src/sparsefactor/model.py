@@ -12,7 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaln, digamma, gammaln, xlog1py, xlogy
 
 from .checks import checked_count
+from .computed import computed
 from .data import Data
+from .groups import checked_groups, matched, numbered
 
 Noise = Literal["feature", "shared", "sample"]
 MOST_SHOWN = 12  # numbers of an inclusion prior that its repr lists
@@ -72,6 +74,10 @@ class Prior:
     n_modules : int
         Features fall into up to so many modules, unknown beforehand, each with inclusion probabilities of its
         own (1.8); needs a Beta. One module: all features are alike.
+    groups : (n_features,) labels, dict or Series, optional
+        Known groups of features (views): each has a slab precision and, where it is learnt, an inclusion
+        probability of its own for every factor (1.10). By position, or by the features' names. One group is as good
+        as none.
     noise : "feature", "shared" or "sample"
         One noise precision per feature (the paper's), one in all, or one per sample.
     noise_shape, noise_rate, loading_shape, loading_rate : float, optional
@@ -98,6 +104,7 @@ class Prior:
     n_factors: int | None = None
     inclusion: Any = field(default_factory=lambda: Beta(1.0, 1.0))
     n_modules: int = 1
+    groups: Any = None
     noise: Noise = "feature"
     noise_shape: float = NOISE_SHAPE
     noise_rate: Any = None
@@ -146,6 +153,12 @@ class Prior:
                 f"modules have inclusion probabilities to be learnt; got n_modules={self.n_modules} with inclusion "
                 "given; pass inclusion=Beta(1, 1), or leave n_modules out"
             )
+        object.__setattr__(self, "groups", checked_groups(self.groups))
+        if self.n_modules > 1 and self.groups is not None:
+            raise ValueError(
+                f"features are in known groups or in unknown modules, not in both; got groups and n_modules="
+                f"{self.n_modules}; leave one of them out"
+            )
         object.__setattr__(self, "_row_names", _row_names(self.inclusion))
         if not isinstance(self.inclusion, Beta):
             object.__setattr__(self, "inclusion", _checked_inclusion(self.inclusion))
@@ -177,7 +190,9 @@ class Prior:
         defaults = {f.name: f.default for f in fields(self)}
         words = [f"n_factors={self.n_factors}", f"inclusion={inclusion}"]
         for name, value in others.items():
-            if isinstance(value, np.ndarray):
+            if name == "groups":
+                words += [] if value is None else [f"groups=<{len(value)} labels>"]
+            elif isinstance(value, np.ndarray):
                 words.append(f"{name}=<{value.size} numbers>")
             elif value != defaults[name]:
                 words.append(f"{name}={value!r}")
@@ -196,6 +211,49 @@ class Prior:
     def learns_inclusion(self) -> bool:
         """Whether `inclusion` is a Beta."""
         return isinstance(self.inclusion, Beta)
+
+    @computed
+    def _numbered(self) -> tuple[NDArray[np.str_], NDArray[np.int64]]:
+        if self.groups is None:
+            return np.zeros(0, dtype=str), np.zeros(0, np.int64)
+        if isinstance(self.groups, dict):
+            raise ValueError(
+                "groups by feature name belong to features only once these are known; there are none yet; pass labels "
+                "by position, or look at the prior of a fit"
+            )
+        return numbered(self.groups)
+
+    @property
+    def group_names(self) -> NDArray[np.str_]:
+        """(n_groups,) the labels of known groups in the order of the features; (0,) where there are none."""
+        return self._numbered[0]
+
+    @property
+    def group_index(self) -> NDArray[np.int64]:
+        """(n_features,) which group each feature is in; (0,) where there are none."""
+        return self._numbered[1]
+
+    @property
+    def grouped(self) -> bool:
+        """Whether there is more than one group: what belongs to groups then has shape (K, V), else (K,)."""
+        return len(self.group_names) > 1
+
+    @property
+    def group_sizes(self) -> Any:
+        """(V,) features in each group."""
+        return np.bincount(self.group_index).astype(np.float64)
+
+    def by_row(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(1 or G, K): each row's own of values (K,) or (K, V)."""
+        return values[None, :] if values.ndim == 1 else values.T[self.group_index]
+
+    def sums(self, values: NDArray[Any]) -> NDArray[np.float64]:
+        """(K,), or (K, V) by group: sums over the rows of values (G, K)."""
+        if not self.grouped:
+            return np.asarray(values.sum(axis=0), dtype=np.float64)
+        out = np.zeros((len(self.group_names), values.shape[1]))
+        np.add.at(out, self.group_index, values)
+        return np.ascontiguousarray(out.T)
 
     def inclusion_matrix(self) -> NDArray[np.float64]:
         """(1, K) or (G, K): the prior (mean) probability of inclusion."""
@@ -233,9 +291,20 @@ class Prior:
         else:
             rate = np.asarray(rate, dtype=np.float64) / data.unit**2
         rate = np.broadcast_to(rate, wanted).copy() if wanted else float(np.mean(rate))
-        loading = self.loading_rate
-        loading = RELATIVE_LOADING_RATE * data.unit_scale**2 if loading is None else loading / data.unit**2
-        return replace(self, noise_rate=rate, loading_rate=float(loading), settled=True)
+        own_groups = replace(self, groups=matched(self.groups, data.feature_names))
+        return replace(own_groups, noise_rate=rate, loading_rate=own_groups._loading_rate(data), settled=True)
+
+    def _loading_rate(self, data: Data) -> Any:
+        """The rate for `data.Y`; where it is left out and there are groups, (V,): views have units of their own."""
+        if self.loading_rate is not None:
+            return float(self.loading_rate / data.unit**2)
+        square: Any = data.unit_scale**2
+        if self.grouped:
+            total, count = (np.bincount(self.group_index, values) for values in (data.row_ss, data.row_count))
+            own = total / count
+            square = np.where(own > CONSTANT * square, own, square)
+        rate = RELATIVE_LOADING_RATE * square
+        return rate if self.grouped else float(rate)
 
     def warn_if_strong(self, data: Data) -> None:
         """Warn where rates given as numbers outweigh what the data say of noise and loadings."""
@@ -249,6 +318,7 @@ class Prior:
 
     def check_fits(self, data: Data) -> None:
         """Refuse data that a prior with a value for each feature (or sample) does not describe."""
+        matched(self.groups, data.feature_names)
         wanted = {"feature": data.n_features, "sample": data.n_samples}.get(self.noise)
         if np.ndim(self.noise_rate) == 1 and len(self.noise_rate) != wanted:
             raise ValueError(
@@ -417,7 +487,7 @@ def log_joint(
 ) -> float:
     """log p(Y, L, Z, F, tau, alpha[, pi[, member, w]]), every constant included (docs/math.md, equations 1.7, 1.8).
 
-    L, Z: (G, K); F: (K, N); tau: (G,), () or (N,) as the noise structure has it; alpha, pi: (K,).
+    L, Z: (G, K); F: (K, N); tau: (G,), () or (N,) as the noise structure has it; alpha, pi: (K,) or (K, V).
     With modules, pi: (K, M + 1), of which each factor uses the first M where `own` (K,) says so and the last one
     otherwise; member: (G,); w: (M,).
     """
@@ -427,10 +497,13 @@ def log_joint(
     observed = np.ones(data.Y.shape, dtype=bool) if data.observed is None else data.observed
     density = 0.5 * (np.log(weights) - LOG_2PI) - 0.5 * weights * (data.Y - L @ F) ** 2
     total = float(density[observed].sum())
-    slab = 0.5 * (np.log(alpha) - LOG_2PI) - 0.5 * alpha * L**2
+    of_row = prior.by_row(alpha)
+    slab = 0.5 * (np.log(of_row) - LOG_2PI) - 0.5 * of_row * L**2
     total += float(slab[Z].sum())
     used, M = pi, prior.n_modules
-    probability = prior.inclusion_matrix() if pi is None else pi[None, :]
+    probability = prior.inclusion_matrix()
+    if pi is not None and member is None:
+        probability = prior.by_row(pi)
     if pi is not None and member is not None and own is not None and w is not None:
         probability = np.where(own[:, None], pi[:, :M], pi[:, M:]).T[member]
         used = np.concatenate([pi[own, :M].ravel(), pi[~own, M]])

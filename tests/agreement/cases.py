@@ -32,7 +32,9 @@ class Case(NamedTuple):
     logit: np.ndarray
 
 
-def make_case(shape: str, noise: str, *, per_row: bool = False, scale: float = 1.0, dtype=np.float64) -> Case:
+def make_case(
+    shape: str, noise: str, *, per_row: bool = False, scale: float = 1.0, dtype=np.float64, groups: int = 1
+) -> Case:
     G, N, K, missing = SHAPES[shape]
     rng = np.random.default_rng(sum(map(ord, shape + noise)))
     L = rng.standard_normal((G, K)) * (rng.random((G, K)) < 0.4)
@@ -45,11 +47,14 @@ def make_case(shape: str, noise: str, *, per_row: bool = False, scale: float = 1
         X[gone] = np.nan
     inclusion = rng.uniform(0.05, 0.6, (G, K)) if per_row else rng.uniform(0.05, 0.6, K)
     rates = {"noise_rate": 1e-3 * scale**2, "loading_rate": 1e-3, "settled": True}
-    prior = Prior(n_factors=K, inclusion=inclusion, noise=noise, **rates)
+    labels = np.arange(G) % groups if groups > 1 else None
+    prior = Prior(n_factors=K, inclusion=inclusion, noise=noise, groups=labels, **rates)
     weight = {"feature": np.ones(N), "shared": np.full(N, 1.7), "sample": rng.uniform(0.5, 3.0, N)}[noise]
     if noise != "feature":
         weight = weight / scale**2
     pi = prior.inclusion_matrix()
+    if groups > 1 and not per_row:  # as if rates were learnt
+        pi = rng.uniform(0.05, 0.6, (len(prior.group_names), K))
     return Case(as_data(X, dtype=dtype), prior, F, weight, np.log(pi) - np.log1p(-pi))
 
 
@@ -60,13 +65,14 @@ def make_message(case: Case, f_var: np.ndarray, *, scale: float = 1.0, seed: int
     share = np.einsum("kj,lj->jkl", case.F, case.F)
     share = share + (f_var if f_var.ndim == 3 else np.einsum("kj,kl->jkl", f_var, np.eye(K)))
     share *= case.weight[:, None, None]
-    alpha = rng.uniform(0.5, 2.0, K) / scale**2
+    own = (K, len(case.prior.group_names)) if case.prior.grouped else (K,)
+    alpha = rng.uniform(0.5, 2.0, own) / scale**2
     return Message(
         F=np.ascontiguousarray((case.F * case.weight).T),
         gram=share.sum(axis=0),
         share=share[: 0 if case.data.is_complete else N].copy(),
         alpha=alpha,
-        log_alpha=np.log(alpha) - rng.uniform(0.0, 0.3, K),
+        log_alpha=np.log(alpha) - rng.uniform(0.0, 0.3, own),
         logit=case.logit,
         scale=rng.uniform(0.7, 1.4, K),
     )

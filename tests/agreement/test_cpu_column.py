@@ -18,20 +18,22 @@ G, N, K = 30, 20, 3
 @pytest.mark.parametrize("noise", ["feature", "shared", "sample"])
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 @pytest.mark.parametrize("inclusion", [[0.2, 0.5, 0.9], Beta(1.0, 2.0), np.full((30, 3), 0.3)])
-def test_columns_agree(noise, missing, inclusion):
+@pytest.mark.parametrize("groups", [None, [0, 1, 2] * 10])
+def test_columns_agree(noise, missing, inclusion, groups):
     data = small_data(G, N, K, missing=missing)
-    prior = prior_for(K, inclusion=inclusion, noise=noise)
+    prior = prior_for(K, inclusion=inclusion, noise=noise, groups=groups)
+    V = 1 if groups is None else 3
     state = random_gibbs_state(data, prior)
     state = state._replace(rows=state.rows._replace(Z=state.rows.Z.copy(), L=state.rows.L.copy()))
     state.rows.Z[:, 2], state.rows.L[:, 2] = 0, 0.0  # an empty factor, which a proposal can change
     rng = np.random.default_rng(0)
     draws = ColumnNoise(
         order=np.array([2, 0, 1, 2]),
-        proposal=rng.standard_normal((4, 2)) * [3.0, 2.0] + [[6.0, 0.0]] * 4,
-        log_uniform=np.log(rng.random(4)) - 5.0,
-        log_height=np.log(rng.random((4, 2))),
-        bracket=rng.random((4, 2)),
-        tries=rng.random((4, 2, 60)),
+        proposal=rng.standard_normal((4, V, 2)) * [3.0, 2.0] + [6.0, 0.0],
+        log_uniform=np.log(rng.random((4, V))) - 5.0,
+        log_height=np.log(rng.random((4, V, 2))),
+        bracket=rng.random((4, V, 2)),
+        tries=rng.random((4, V, 2, 60)),
         uniform=rng.random((4, G)),
         normal=rng.standard_normal((4, G)),
     )

@@ -27,8 +27,9 @@ from sparsefactor.model import Prior
 @pytest.mark.parametrize("per_row", [False, True])
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_vi_agrees(shape: str, noise: str, per_row: bool) -> None:
-    case = make_case(shape, noise, per_row=per_row)
+@pytest.mark.parametrize("groups", [1, 3])
+def test_vi_agrees(shape: str, noise: str, per_row: bool, groups: int) -> None:
+    case = make_case(shape, noise, per_row=per_row, groups=groups)
     K, N = case.F.shape
     oracle, cpu = ReferenceKernels(case.data, case.prior), CpuKernels(case.data, case.prior)
     f_var = np.random.default_rng(3).uniform(0.01, 0.3, (K, N))
@@ -86,8 +87,9 @@ def test_vi_agrees_where_inclusion_is_certain(strength: float) -> None:
 @pytest.mark.parametrize("per_row", [False, True])
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_gibbs_agrees(shape: str, noise: str, per_row: bool) -> None:
-    case = make_case(shape, noise, per_row=per_row)
+@pytest.mark.parametrize("groups", [1, 3])
+def test_gibbs_agrees(shape: str, noise: str, per_row: bool, groups: int) -> None:
+    case = make_case(shape, noise, per_row=per_row, groups=groups)
     K, N = case.F.shape
     oracle, cpu = ReferenceKernels(case.data, case.prior), CpuKernels(case.data, case.prior)
     rows, key = gibbs_rows(case), noise_py.stream_key(7, 1)

@@ -16,10 +16,11 @@ from sparsefactor.model import Beta
 @pytest.mark.parametrize("noise", ["feature", "shared", "sample"])
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 @pytest.mark.parametrize("inclusion", [[0.2, 0.5, 0.9], Beta(1.0, 1.0), np.full((30, 3), 0.3)])
-def test_shears_agree(noise, missing, inclusion):
+@pytest.mark.parametrize("groups", [None, [0, 1, 2] * 10])
+def test_shears_agree(noise, missing, inclusion, groups):
     G, N, K = 30, 20, 3
     data = small_data(G, N, K, missing=missing)
-    prior = prior_for(K, inclusion=inclusion, noise=noise)
+    prior = prior_for(K, inclusion=inclusion, noise=noise, groups=groups)
     state = random_gibbs_state(data, prior)
     rng = np.random.default_rng(0)
     draws = ShearNoise(

@@ -67,14 +67,15 @@ def direct_elbo(data: Data, prior: Prior, q: Q) -> float:
             ff = np.outer(q.f_mean[:, j], q.f_mean[:, j]) + q.f_cov[j]
             square = data.Y[i, j] ** 2 - 2 * data.Y[i, j] * l_mean[i] @ q.f_mean[:, j] + np.sum(ll * ff)
             total += 0.5 * (log_tau[n] - np.log(2 * np.pi) - tau[n] * square)
-    total += np.sum(q.eta * 0.5 * (log_alpha - np.log(2 * np.pi)) - 0.5 * alpha * l_square)
+    total += np.sum(q.eta * 0.5 * (prior.by_row(log_alpha) - np.log(2 * np.pi)) - 0.5 * prior.by_row(alpha) * l_square)
     if isinstance(prior.inclusion, Beta):
         both = digamma(q.pi_a + q.pi_b)
         log_in, log_out = digamma(q.pi_a) - both, digamma(q.pi_b) - both
         a, b = prior.inclusion.a, prior.inclusion.b
         log_norm = stats.beta(a, b).logpdf(0.5) - (a - 1) * np.log(0.5) - (b - 1) * np.log(0.5)
         total += np.sum((a - 1) * log_in + (b - 1) * log_out + log_norm)
-        total += sum(stats.beta(x, y).entropy() for x, y in zip(q.pi_a, q.pi_b, strict=True))
+        total += np.sum(stats.beta(q.pi_a, q.pi_b).entropy())
+        log_in, log_out = prior.by_row(log_in), prior.by_row(log_out)
     else:
         log_in, log_out = np.log(prior.inclusion_matrix()), np.log(1 - prior.inclusion_matrix())
     total += np.sum(q.eta * log_in + (1 - q.eta) * log_out)

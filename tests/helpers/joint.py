@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from tests.helpers.problems import by_group
 
 from sparsefactor.data import Data
 from sparsefactor.gibbs.moves import Move
@@ -20,6 +21,8 @@ from sparsefactor.kernels.noise import stream_key
 from sparsefactor.model import Beta, Prior
 
 G, N, K = 3, 4, 2
+GROUPS = ["a", "b", "a"]  # of the rows, where the prior has groups
+GROUP = np.array([0, 1, 0])
 
 
 def mask_for(missing: bool) -> np.ndarray | None:
@@ -35,8 +38,8 @@ def draw_prior(prior: Prior, rng: np.random.Generator, G: int = G, N: int = N) -
     K, pi = prior.K, np.zeros(0)
     probability = prior.inclusion_matrix()
     if isinstance(prior.inclusion, Beta):
-        pi = rng.beta(prior.inclusion.a, prior.inclusion.b, K)
-        probability = pi[None, :]
+        pi = rng.beta(prior.inclusion.a, prior.inclusion.b, by_group(prior))
+        probability = prior.by_row(pi)
     member, w = np.zeros(0, np.intp), np.zeros(0)
     if prior.n_modules > 1:
         M = prior.n_modules
@@ -44,9 +47,9 @@ def draw_prior(prior: Prior, rng: np.random.Generator, G: int = G, N: int = N) -
         pi, w = np.where(own, rng.beta(a, b, (K, M)), rng.beta(a, b, (K, 1))), rng.dirichlet(np.full(M, 1 / M))
         member = rng.choice(M, size=G, p=w)
         probability = pi.T[member]
-    alpha = rng.gamma(prior.loading_shape, 1 / prior.loading_rate, K)
+    alpha = rng.gamma(prior.loading_shape, 1 / prior.loading_rate, by_group(prior))
     Z = (rng.random((G, K)) < probability).astype(np.int8)
-    L = Z * rng.standard_normal((G, K)) / np.sqrt(alpha)
+    L = Z * rng.standard_normal((G, K)) / np.sqrt(prior.by_row(alpha))
     row_tau, tau = np.ones(G), np.zeros(0)
     if prior.noise == "feature":
         row_tau = rng.gamma(prior.noise_shape, 1 / prior.noise_rate, G)
@@ -82,7 +85,7 @@ def statistics(state: GibbsState) -> Array:
         (tau**2).mean(),
         np.log(state.alpha).mean(),
         (np.log(state.alpha) ** 2).mean(),
-        np.log(state.alpha) @ Z.sum(axis=0),
+        np.log(state.alpha).reshape(K, -1).mean(axis=1) @ Z.sum(axis=0),
         np.abs(L).mean(),
         np.tanh(L).mean(),
         np.mean(np.tanh(L**2)),
@@ -94,8 +97,18 @@ def statistics(state: GibbsState) -> Array:
         signal.mean(),
         tau.mean() * Z.mean(),
         np.mean(F**2) * Z.mean(),
-        np.mean(np.sum(F**2, axis=1) * np.log(state.alpha)),
+        np.mean(np.sum(F**2, axis=1) * np.log(state.alpha).reshape(K, -1).mean(axis=1)),
     ]
+    if state.alpha.ndim == 2:
+        # By group: each row's with its own group's, and with the other's.
+        log_alpha = np.log(state.alpha).T[GROUP]
+        values += [np.mean(log_alpha * Z), np.mean(log_alpha[::-1] * Z), np.mean(np.tanh(L**2) * log_alpha)]
+        values += [np.log(state.alpha)[:, 0].mean(), np.log(state.alpha)[:, 1].mean(), np.mean(Z[0] * log_alpha[0])]
+        values += [np.mean((np.log(state.alpha)[:, 0] - np.log(state.alpha)[:, 1]) ** 2)]
+        if len(state.pi):
+            values += [np.mean((state.pi[:, 0] - state.pi[:, 1]) ** 2)]
+            own = state.pi.T[GROUP]
+            values += [np.mean(own * Z), np.mean(own[::-1] * Z), state.pi[:, 0].mean(), state.pi[:, 1].mean()]
     if len(state.member):
         own = state.pi.T[state.member]
         together = state.member[:, None] == state.member
@@ -112,7 +125,11 @@ def statistics(state: GibbsState) -> Array:
             state.w[state.member].mean(),
         ]
     elif len(state.pi):
-        values += [state.pi.mean(), (state.pi**2).mean(), np.mean(state.pi * Z.mean(axis=0))]
+        values += [
+            state.pi.mean(),
+            (state.pi**2).mean(),
+            np.mean(state.pi.reshape(K, -1).mean(axis=1) * Z.mean(axis=0)),
+        ]
     return np.array(values)
 
 

@@ -28,8 +28,13 @@ def small_data(G: int = 6, N: int = 5, K: int = 2, *, missing: float = 0.0, seed
     return as_data(X)
 
 
-def prior_for(K: int, *, inclusion: Any = 0.4, noise: Any = "feature", **hyper: float) -> Prior:
-    return Prior(n_factors=K, inclusion=inclusion, noise=noise, **(hyper or MILD))
+def prior_for(K: int, *, inclusion: Any = 0.4, noise: Any = "feature", groups: Any = None, **hyper: float) -> Prior:
+    return Prior(n_factors=K, inclusion=inclusion, noise=noise, groups=groups, **(hyper or MILD))
+
+
+def by_group(prior: Prior) -> tuple[int, ...]:
+    """The shape of what belongs to groups."""
+    return (prior.K, len(prior.group_names)) if prior.grouped else (prior.K,)
 
 
 def random_vi_state(cavi: CAVI, seed: int = 0) -> VIState:
@@ -54,10 +59,10 @@ def random_vi_state(cavi: CAVI, seed: int = 0) -> VIState:
         f_var=f_var,
         tau_shape=5.0 * np.ones(N) if cavi.column_noise else np.zeros(0),
         tau_rate=4.0 * shared if cavi.column_noise else np.zeros(0),
-        alpha_shape=rng.gamma(5.0, 1.0, K),
-        alpha_rate=rng.gamma(5.0, 1.0, K),
-        pi_a=rng.gamma(5.0, 1.0, K) if learnt else np.zeros(0),
-        pi_b=rng.gamma(5.0, 1.0, K) if learnt else np.zeros(0),
+        alpha_shape=rng.gamma(5.0, 1.0, by_group(cavi.prior)),
+        alpha_rate=rng.gamma(5.0, 1.0, by_group(cavi.prior)),
+        pi_a=rng.gamma(5.0, 1.0, by_group(cavi.prior)) if learnt else np.zeros(0),
+        pi_b=rng.gamma(5.0, 1.0, by_group(cavi.prior)) if learnt else np.zeros(0),
     )
     return cavi.finish(rows, columns, np.ones(K))
 
@@ -76,8 +81,8 @@ def random_gibbs_state(data: Data, prior: Prior, seed: int = 0) -> GibbsState:
             Z=Z, L=Z * rng.standard_normal((G, K)), tau=np.ones(G) if column_noise else rng.gamma(3.0, 0.5, G)
         ),
         F=rng.standard_normal((K, N)),
-        alpha=rng.gamma(3.0, 0.5, K),
-        pi=rng.uniform(0.2, 0.8, K) if prior.learns_inclusion else np.zeros(0),
+        alpha=rng.gamma(3.0, 0.5, by_group(prior)),
+        pi=rng.uniform(0.2, 0.8, by_group(prior)) if prior.learns_inclusion else np.zeros(0),
         tau=tau if column_noise else np.zeros(0),
         scale=rng.uniform(0.5, 2.0, K),
     )

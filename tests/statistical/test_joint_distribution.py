@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.helpers.joint import K, joint_scores
+from tests.helpers.joint import GROUPS, K, joint_scores
 
 from sparsefactor.engine import build_kernels
 from sparsefactor.gibbs.modules import Modules
@@ -219,3 +219,45 @@ def test_compiled_sampler_passes_at_length(inclusion, missing, noise, with_moves
     moves = [BoldShear() if name == "shear" else MOVES[name]() for name in MOVES] if with_moves else []
     scores = joint_scores(prior_of(inclusion, noise), compiled, missing=missing, replicates=1000, moves=moves)
     assert np.abs(scores).max() < LIMIT
+
+
+class SharedSlab(Gibbs):
+    """Draws one slab precision for all groups."""
+
+    def sample_alpha(self, sums, rng):
+        alpha = super().sample_alpha(sums, rng)
+        return np.repeat(alpha[:, :1], alpha.shape[1], axis=1)
+
+
+class ScaleForgetsGroups(MOVES["scale"]):
+    """Takes a factor's slab precision for one number, whose prior counts once."""
+
+    def __call__(self, gibbs, state, rng):
+        prior, N = gibbs.prior, state.F.shape[1]
+        rate = 0.5 * np.sum(state.F**2, axis=1) + prior.loading_rate * state.alpha[:, 0]
+        c = np.sqrt(rng.standard_gamma(0.5 * N + prior.loading_shape, size=len(rate)) / rate)
+        alpha = state.alpha * c[:, None] ** 2
+        return state._replace(F=state.F * c[:, None], alpha=alpha, scale=state.scale / c)
+
+
+def grouped(inclusion) -> Prior:
+    return Prior(n_factors=K, inclusion=inclusion, groups=GROUPS, **HYPER)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(("inclusion", "missing"), [([0.3, 0.7], True), (Beta(2.0, 3.0), False)])
+def test_sampler_with_groups_passes(inclusion, missing):
+    moves = [BoldShear() if name == "shear" else MOVES[name]() for name in MOVES]
+    scores = joint_scores(grouped(inclusion), compiled, missing=missing, replicates=300, moves=moves)
+    assert np.abs(scores).max() < LIMIT
+
+
+@pytest.mark.statistical
+def test_a_sampler_with_wrong_groups_fails():
+    def build(data, prior):
+        return SharedSlab(data, prior, build_kernels(data, prior, "cpu", n_threads=1))
+
+    scores = joint_scores(grouped(Beta(2.0, 3.0)), build, missing=False, replicates=150)
+    assert np.abs(scores).max() > 2 * LIMIT
+    scores = joint_scores(grouped([0.3, 0.7]), compiled, missing=False, replicates=300, moves=[ScaleForgetsGroups()])
+    assert np.abs(scores).max() > 2 * LIMIT

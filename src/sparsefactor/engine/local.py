@@ -63,6 +63,9 @@ class CpuKernels:
         self._module_pass: ModulePass | None = None
         self._logit_source: Array | None = None
         self._logit_by_factor = np.zeros((0, 0))
+        self._no_rows, self._every_row = np.zeros(0, np.int64), np.arange(data.n_features)
+        # Which halves of the row pass Numba is to compile: see vi_tiles.
+        self.halves = (0 if self.masked else None, 0 if prior.grouped else None)
         self.vi_parts = split(self.n_tiles, self._threads_for(self._row_cost(*VI_COST)))
         self.gibbs_parts = split(self.n_tiles, self._threads_for(self._row_cost(*GIBBS_COST)))
         self.vi_constants = np.zeros(3)
@@ -94,13 +97,15 @@ class CpuKernels:
     def vi_row_pass(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]:
         K, G = self.prior.K, self.data.n_features
         share, packed_gram = packed_message(message, self.masked)
+        prior, prior_row = self._prior_odds(message)
         seen = VIMessage(
             F=np.ascontiguousarray(message.F, self.problem.Y.dtype),
             gram=np.ascontiguousarray(message.gram),
             share=share,
             packed_gram=packed_gram,
-            alpha=message.alpha,
-            prior=self._logit(message.logit) + 0.5 * (message.log_alpha - np.log(message.alpha))[:, None],
+            alpha=message.alpha.reshape(K, -1),
+            prior=prior,
+            prior_row=prior_row,
             scale=message.scale,
         )
         before = FactorMajor(by_factor(rows.mu), by_factor(rows.s2), by_factor(rows.eta), rows.tau)
@@ -111,7 +116,7 @@ class CpuKernels:
         run_parts(
             vi_tiles,
             [
-                (first, last, self.problem, seen, before, after, tiles, scratch[p], 0 if self.masked else None)
+                (first, last, self.problem, seen, before, after, tiles, scratch[p], *self.halves)
                 for p, (first, last) in enumerate(self.vi_parts)
             ],
         )
@@ -150,17 +155,31 @@ class CpuKernels:
         small = self._row_cost(*VI_COST) < 2 * WORTH_A_THREAD
         given = not self.prior.learns_inclusion and len(self.prior.inclusion_matrix()) > 1
         strong = isinstance(self.prior.inclusion, Beta) and self.prior.inclusion.a + self.prior.inclusion.b > MOST_SURE
-        if joint or self.masked or given or strong or not small or not self.problem.feature_noise:
+        plain = self.problem.feature_noise and not self.masked and not self.prior.grouped
+        if joint or given or strong or not small or not plain:
             return None
         return SmallVI(self.problem, self.prior, self.vi_constants, self.memory)
 
-    def _logit(self, logit: Array) -> Array:
-        """(K, 1 or G); a full matrix of prior log odds is transposed once, for it does not change."""
-        if len(logit) == 1:
-            return logit.T
+    def _prior_odds(self, message: Message) -> tuple[Array, NDArray[np.int64]]:
+        """(K, 1, V or G) what a row's odds need of the prior, and (G,) which of these a row has."""
+        slab = 0.5 * (message.log_alpha - np.log(message.alpha)).reshape(self.prior.K, -1)
+        logit, row = message.logit, self._logit_row(message.logit)
+        if len(logit) < self.data.n_features:  # none for a row of its own
+            return logit.T + slab, self.problem.group if slab.shape[1] > 1 else row
+        # A full matrix of prior log odds is transposed once, for it does not change.
         if logit is not self._logit_source:
             self._logit_by_factor, self._logit_source = np.ascontiguousarray(logit.T), logit
-        return self._logit_by_factor
+        return self._logit_by_factor + (slab[:, self.problem.group] if slab.shape[1] > 1 else slab), row
+
+    def _logit_row(self, logit: Array) -> NDArray[np.int64]:
+        """(G,) which row of logit (1, V or G, K) each row of the data has."""
+        if len(logit) == 1:
+            return self._no_rows
+        return self._every_row if len(logit) == self.data.n_features else self.problem.group
+
+    def _logit_rows(self, logit: Array) -> Array:
+        """(1 or G, K) of logit (1, V or G, K)."""
+        return logit if len(logit) in (1, self.data.n_features) else logit[self.problem.group]
 
     def _vi_scratch(self) -> Any:
         return vi_scratch(self.problem.Y, self.problem.tile, self.prior.K, self.masked)
@@ -176,8 +195,9 @@ class CpuKernels:
             F=np.ascontiguousarray(message.F, self.problem.Y.dtype),
             gram=np.ascontiguousarray(message.gram),
             share=np.ascontiguousarray(message.share),
-            alpha=message.alpha,
+            alpha=np.ascontiguousarray(message.alpha.reshape(K, -1).T),
             logit=np.ascontiguousarray(message.logit),
+            logit_row=self._logit_row(message.logit),
             scale=message.scale,
         )
         take = self.memory.take
@@ -209,31 +229,39 @@ class CpuKernels:
         self, rows: GibbsRows, F: Array, alpha: Array, logit: Array, weight: Array, noise: ShearNoise
     ) -> tuple[GibbsRows, Array]:
         after, residual, observed = self._residual(rows, F)
-        F = F.copy()
-        shear_directions(residual, observed, after.Z, after.L, F, rows.tau, weight, alpha, logit, *noise)
+        F, slab, logit = F.copy(), alpha.reshape(len(alpha), -1), self._logit_rows(logit)
+        own = (after.Z, after.L, F, rows.tau, weight, slab, self.problem.group, logit)
+        shear_directions(residual, observed, *own, *noise)
         return after, F
 
     def gibbs_rotate(
         self, rows: GibbsRows, F: Array, alpha: Array, logit: Array, weight: Array, noise: RotationNoise
     ) -> tuple[GibbsRows, Array, Array]:
         after, residual, observed = self._residual(rows, F)
-        F, alpha = F.copy(), alpha.copy()
-        rotate_pairs(residual, observed, after.Z, after.L, F, alpha, rows.tau, weight, logit, *noise)
-        return after, F, alpha
+        F, slab, logit = F.copy(), alpha.reshape(len(alpha), -1).copy(), self._logit_rows(logit)
+        own = (after.Z, after.L, F, slab, self.problem.group, rows.tau, weight, logit)
+        rotate_pairs(residual, observed, *own, *noise)
+        return after, F, slab.reshape(alpha.shape)
 
     def gibbs_columns(
         self, rows: GibbsRows, F: Array, alpha: Array, logit: Array, weight: Array, noise: ColumnNoise
     ) -> tuple[GibbsRows, Array, Array]:
-        prior, G = self.prior, self.data.n_features
+        prior, group = self.prior, self.problem.group
         after, residual, observed = self._residual(rows, F)
-        alpha, logit = alpha.copy(), logit.copy()
-        learnt = isinstance(prior.inclusion, Beta) and len(logit) == 1
+        slab, logit = alpha.reshape(len(alpha), -1).copy(), logit.copy()
+        V = slab.shape[1]
+        learnt = isinstance(prior.inclusion, Beta) and len(logit) == V
         a, b = (prior.inclusion.a, prior.inclusion.b) if isinstance(prior.inclusion, Beta) else (1.0, 1.0)
-        hyper = np.array([prior.loading_shape, prior.loading_rate, a, b])
-        constant = np.array([gammaln(prior.loading_shape), betaln(a, b), betaln(a, b + G)])
-        own = (after.Z, after.L, F, alpha, logit, rows.tau, weight, learnt, hyper, constant)
+        sizes = np.bincount(group, minlength=V)
+        hyper, constant = np.empty((V, 4)), np.empty((V, 3))
+        hyper[:] = prior.loading_shape, 0.0, a, b
+        hyper[:, 1] = prior.loading_rate
+        constant[:] = gammaln(prior.loading_shape), betaln(a, b), 0.0
+        constant[:, 2] = betaln(a, b + sizes)
+        in_groups = (np.argsort(group, kind="stable"), np.append(0, np.cumsum(sizes)))
+        own = (after.Z, after.L, F, slab, logit, rows.tau, weight, learnt, *in_groups, hyper, constant)
         draw_columns(residual, observed, *own, *noise)
-        return after, alpha, logit
+        return after, slab.reshape(alpha.shape), logit
 
     def gibbs_precisions(self, rows: GibbsRows, noise: PrecisionNoise) -> tuple[GibbsRows, Array]:
         L, tau, Y = np.ascontiguousarray(rows.L), rows.tau.copy(), self.data.Y

@@ -39,6 +39,7 @@ class SmallVI:
             packed=packed_size(prior.K),
             no_share=np.zeros((0, 0)),
             no_tiles=np.zeros((-(-G // problem.tile), 0, 0)),
+            no_rows=np.zeros(0, np.int64),
         )
         self.no_share = np.zeros((0, prior.K, prior.K))
         self.spaces: list[Space] = []

@@ -37,10 +37,12 @@ class ScaleMove:
 
     def __call__(self, gibbs: Gibbs, state: GibbsState, rng: np.random.Generator) -> GibbsState:
         prior, N = gibbs.prior, state.F.shape[1]
-        shape = 0.5 * N + prior.loading_shape
-        rate = 0.5 * np.sum(state.F**2, axis=1) + prior.loading_rate * state.alpha
+        slab = state.alpha.reshape(len(state.alpha), -1)
+        shape = 0.5 * N + slab.shape[1] * prior.loading_shape
+        rate = 0.5 * np.sum(state.F**2, axis=1) + np.sum(prior.loading_rate * slab, axis=1)
         c = np.sqrt(positive(rng.standard_gamma(shape, size=len(rate)) / rate))
-        return state._replace(F=state.F * c[:, None], alpha=state.alpha * c**2, scale=state.scale / c)
+        alpha = (slab * c[:, None] ** 2).reshape(state.alpha.shape)
+        return state._replace(F=state.F * c[:, None], alpha=alpha, scale=state.scale / c)
 
 
 class RotationMove:
@@ -126,18 +128,18 @@ class ColumnMove:
 
     def __call__(self, gibbs: Gibbs, state: GibbsState, rng: np.random.Generator) -> GibbsState:
         prior, K, G = gibbs.prior, len(state.alpha), gibbs.data.n_features
-        D = max(1, round(self.share * K))
+        D, V = max(1, round(self.share * K)), state.alpha.size // K
         a, b = (prior.inclusion.a, prior.inclusion.b) if isinstance(prior.inclusion, Beta) else (1.0, 1.0)
-        empty = rng.random(D) < 0.5
+        empty = rng.random((D, V)) < 0.5
         alpha = positive(rng.standard_gamma(np.where(empty, prior.loading_shape, 1.0)) / prior.loading_rate)
-        pi = clipped(rng.beta(a, np.where(empty, b + G, b)))
+        pi = clipped(rng.beta(a, np.where(empty, b + gibbs.sizes, b)))
         noise = ColumnNoise(
             order=rng.permutation(K)[:D],
-            proposal=np.stack([np.log(alpha), np.log(pi) - np.log1p(-pi)], axis=1),
-            log_uniform=self.log_uniform(D, rng),
-            log_height=np.log(rng.random((D, 2))),
-            bracket=rng.random((D, 2)),
-            tries=rng.random((D, 2, self.tries)),
+            proposal=np.stack([np.log(alpha), np.log(pi) - np.log1p(-pi)], axis=2),
+            log_uniform=self.log_uniform((D, V), rng),
+            log_height=np.log(rng.random((D, V, 2))),
+            bracket=rng.random((D, V, 2)),
+            tries=rng.random((D, V, 2, self.tries)),
             uniform=rng.random((D, G)),
             normal=rng.standard_normal((D, G)),
         )
@@ -146,11 +148,11 @@ class ColumnMove:
             rows, state.F, state.alpha, gibbs.logit(state), gibbs.weight(state.tau), noise
         )
         learnt = prior.learns_inclusion and gibbs.modules is None
-        pi = clipped(expit(logit[0])) if learnt else state.pi
+        pi = clipped(expit(logit.T.reshape(state.pi.shape))) if learnt else state.pi
         return state._replace(rows=rows, alpha=positive(alpha), pi=pi, scale=np.ones(K))
 
-    def log_uniform(self, D: int, rng: np.random.Generator) -> Array:
-        return np.log(rng.random(D))
+    def log_uniform(self, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+        return np.log(rng.random(shape))
 
 
 class NoiseMove:

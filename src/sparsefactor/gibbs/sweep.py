@@ -7,7 +7,7 @@ read from another point of its cycle, with moves that leave the posterior invari
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +28,8 @@ class GibbsState(NamedTuple):
 
     rows: GibbsRows
     F: Array  # (K, N)
-    alpha: Array  # (K,)
-    pi: Array  # (K,), (K, M) with modules, or (0,) where inclusion is given
+    alpha: Array  # (K,), (K, V) with groups
+    pi: Array  # as alpha, (K, M) with modules, or (0,) where inclusion is given
     tau: Array  # (N,) column-wise noise precision, or (0,) for noise="feature"
     scale: Array  # (K,)
     member: NDArray[np.intp] = np.zeros(0, np.intp)  # (G,) each row's module, where there are several
@@ -59,6 +59,7 @@ class Gibbs:
         pi = prior.inclusion_matrix()
         self.fixed_logit = np.log(pi) - np.log1p(-pi)
         self.fixed_log_out = float(np.sum(np.log1p(-np.broadcast_to(pi, (data.n_features, prior.K)))))
+        self.sizes: Any = prior.group_sizes if prior.grouped else data.n_features  # of the groups
 
     def sweep(
         self, state: GibbsState, key: tuple[int, int], sweep: int, power: float = 1.0
@@ -93,12 +94,12 @@ class Gibbs:
         """A state around point values of L (G, K) and F (K, N); the first sweep redraws every row."""
         K = len(F)
         Z = (L != 0).astype(np.int8)
-        count, l2 = Z.sum(axis=0).astype(np.float64), np.sum(L**2, axis=0)
+        count, l2 = self.prior.sums(Z), self.prior.sums(L**2)
         alpha = (self.prior.loading_shape + 0.5 * count) / (self.prior.loading_rate + 0.5 * l2)
         pi = np.zeros(0)
         if isinstance(self.prior.inclusion, Beta):
             a, b = self.prior.inclusion.a, self.prior.inclusion.b
-            pi = (a + count) / (a + b + self.data.n_features)
+            pi = (a + count) / (a + b + self.sizes)
         member, w = np.zeros(0, np.intp), NONE
         if self.modules is not None:
             member = self.modules.dealt(len(L))
@@ -129,16 +130,19 @@ class Gibbs:
         )
 
     def logit(self, state: GibbsState) -> Array:
-        """(1 or G, K) prior log odds of inclusion."""
+        """(1, V or G, K) prior log odds of inclusion."""
         if self.modules is not None:
             return self.modules.logit(state.pi, state.member)
         if self.prior.learns_inclusion:
-            return (np.log(state.pi) - np.log1p(-state.pi))[None, :]
+            logit = np.log(state.pi) - np.log1p(-state.pi)
+            return np.ascontiguousarray(logit.reshape(len(logit), -1).T)
         return self.fixed_logit
 
     def rate(self, state: GibbsState) -> Array:
         """(K,) the rate of inclusion over all rows; (0,) where it is given."""
-        return state.pi if self.modules is None else self.modules.rate(state.pi, state.member)
+        if self.modules is not None:
+            return self.modules.rate(state.pi, state.member)
+        return state.pi if state.pi.ndim == 1 else np.asarray(state.pi @ (self.sizes / self.sizes.sum()))
 
     def weight(self, tau: Array) -> Array:
         return tau if self.column_noise else self.ones
@@ -182,7 +186,7 @@ class Gibbs:
         """pi_k given the rest, where it is learnt (2.8)."""
         if not isinstance(self.prior.inclusion, Beta):
             return np.zeros(0)
-        pi = rng.beta(self.prior.inclusion.a + sums.active, self.prior.inclusion.b + self.data.n_features - sums.active)
+        pi = rng.beta(self.prior.inclusion.a + sums.active, self.prior.inclusion.b + self.sizes - sums.active)
         return clipped(pi)
 
     # ---- the log joint density of the draw (2.14), from the sums alone --------------------------------------------
@@ -207,7 +211,7 @@ class Gibbs:
             total += self.modules.log_density(state.rows.Z, state.member)
         elif isinstance(prior.inclusion, Beta):
             a, b = prior.inclusion.a, prior.inclusion.b
-            total += np.sum(betaln(a + sums.active, b + data.n_features - sums.active) - betaln(a, b))
+            total += np.sum(betaln(a + sums.active, b + self.sizes - sums.active) - betaln(a, b))
         else:
             total += log_odds + self.fixed_log_out
         return float(total) + self.unit_term(float(sums.active.sum()))

@@ -7,8 +7,9 @@ One contract serves VI and Gibbs, complete and masked data, and every noise stru
 precision per row (`noise="feature"`, updated by the row pass itself) or as a weight per column (`"shared"` and
 `"sample"`, already multiplied into the message). Missing entries are zeros in Y and change only Gram matrices.
 
-Shapes: G features, N samples, K factors, M modules. N* is N for masked data and 0 for complete data. What belongs to
-modules is empty where the prior has one module only, which is as good as none.
+Shapes: G features, N samples, K factors, M modules, V groups. N* is N for masked data and 0 for complete data. What
+belongs to modules is empty where the prior has one module only, which is as good as none. (K, V?) is (K,), or (K, V)
+where features are in several known groups; `Prior.by_row` gives each row its own.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ class Message(NamedTuple):
     F: Array  # (N, K) column weight times E[f_j]
     gram: Array  # (K, K) sum over samples of weight times E[f_j f_j']
     share: Array  # (N*, K, K) each sample's part of `gram`
-    alpha: Array  # (K,) E[alpha_k]
-    log_alpha: Array  # (K,) E[log alpha_k]
-    logit: Array  # (1 or G, K) E[log pi - log(1 - pi)]
+    alpha: Array  # (K, V?) E[alpha_k]
+    log_alpha: Array  # (K, V?) E[log alpha_k]
+    logit: Array  # (1, V or G, K) E[log pi - log(1 - pi)], for all rows, each group's, or each row's
     scale: Array  # (K,) multiplies the stored loadings before they are used: a pending change of scale
     log_in: Array = NONE  # (K, M) E[log pi] of each module
     log_out: Array = NONE  # (K, M) E[log(1 - pi)]
@@ -43,8 +44,8 @@ class Sums(NamedTuple):
     LY: Array  # (K, N) sum of w_i E[l_i] y_i'
     LL: Array  # (K, K) sum of w_i E[l_i l_i'] over the rows whose mask is kept as "all but these"
     LL_share: Array  # (N*, K, K) what to add to LL for each sample
-    active: Array  # (K,) sum of E[z_ik]
-    l2: Array  # (K,) sum of E[z_ik l_ik^2]
+    active: Array  # (K, V?) sum of E[z_ik]
+    l2: Array  # (K, V?) sum of E[z_ik l_ik^2]
     terms: Array  # (3,) VI: ELBO terms likelihood, loadings, noise. Gibbs: see gibbs_row_pass
     members: Array = NONE  # (M,) sum of E[c_i = m]
     active_in: Array = NONE  # (K, M) sum of E[z_ik, c_i = m]
@@ -68,9 +69,9 @@ class VIColumns(NamedTuple):
     f_var: Array  # (K, N) independent, or (1 or N, K, K) joint
     tau_shape: Array  # (N,), or (0,) for noise="feature"
     tau_rate: Array
-    alpha_shape: Array  # (K,)
+    alpha_shape: Array  # (K, V?)
     alpha_rate: Array
-    pi_a: Array  # (K,), or (0,) where inclusion is given; with modules (K, M + 1), the last one common to all modules
+    pi_a: Array  # (K, V?), or (0,) where inclusion is given; with modules (K, M + 1), the last common to all modules
     pi_b: Array
     own: Array = NONE  # (K,) probability that a factor has a rate of its own in every module
     w_shape: Array = NONE  # (M,) of the Dirichlet on the modules' weights
@@ -119,14 +120,17 @@ class RotationNoise(NamedTuple):
 
 
 class ColumnNoise(NamedTuple):
-    """The randomness of drawing D factors' slab precisions, inclusion rates and columns of loadings (2.15)."""
+    """The randomness of drawing D factors' slab precisions, inclusion rates and columns of loadings (2.15).
+
+    V: groups, or 1.
+    """
 
     order: NDArray[np.intp]  # (D,)
-    proposal: Array  # (D, 2) log alpha and logit pi of a joint proposal
-    log_uniform: Array  # (D,) for the proposal
-    log_height: Array  # (D, 2) of the slices of log alpha and of logit pi
-    bracket: Array  # (D, 2) where the present value lies in the first bracket
-    tries: Array  # (D, 2, T)
+    proposal: Array  # (D, V, 2) log alpha and logit pi of a joint proposal
+    log_uniform: Array  # (D, V) for the proposal
+    log_height: Array  # (D, V, 2) of the slices of log alpha and of logit pi
+    bracket: Array  # (D, V, 2) where the present value lies in the first bracket
+    tries: Array  # (D, V, 2, T)
     uniform: Array  # (D, G) for z
     normal: Array  # (D, G) for l
 
@@ -181,19 +185,19 @@ class Kernels(Protocol):
     def gibbs_shear(
         self, rows: GibbsRows, F: Array, alpha: Array, logit: Array, weight: Array, noise: ShearNoise
     ) -> tuple[GibbsRows, Array]:
-        """New rows and F (K, N) after shears; logit: (1 or G, K); weight: (N,)."""
+        """New rows and F (K, N) after shears; alpha: (K, V?); logit: (1, V or G, K); weight: (N,)."""
         ...
 
     def gibbs_rotate(
         self, rows: GibbsRows, F: Array, alpha: Array, logit: Array, weight: Array, noise: RotationNoise
     ) -> tuple[GibbsRows, Array, Array]:
-        """New rows, F (K, N) and alpha (K,) after rotations; logit: (1 or G, K); weight: (N,)."""
+        """New rows, F (K, N) and alpha (K, V?) after rotations; logit: (1, V or G, K); weight: (N,)."""
         ...
 
     def gibbs_columns(
         self, rows: GibbsRows, F: Array, alpha: Array, logit: Array, weight: Array, noise: ColumnNoise
     ) -> tuple[GibbsRows, Array, Array]:
-        """New rows, alpha (K,) and logit (1 or G, K), which changes where rates are learnt."""
+        """New rows, alpha (K, V?) and logit (1, V or G, K), which changes where rates are learnt."""
         ...
 
     def gibbs_precisions(self, rows: GibbsRows, noise: PrecisionNoise) -> tuple[GibbsRows, Array]:

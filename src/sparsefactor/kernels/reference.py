@@ -23,6 +23,7 @@ class ReferenceKernels(ReferenceMoves):
         self.data, self.prior = data, prior
         self.feature_noise = prior.noise == "feature"
         self.observed = None if data.observed is None else data.observed.astype(np.float64)
+        self.by_group = (prior.K, len(prior.group_names)) if prior.grouped else (prior.K,)
         self.tau_shape = prior.noise_shape + 0.5 * data.row_count
         self.noise_rate = np.broadcast_to(prior.noise_rate if self.feature_noise else 1.0, data.n_features)
 
@@ -38,9 +39,17 @@ class ReferenceKernels(ReferenceMoves):
             return message.gram
         return np.einsum("j,jkl->kl", self.observed[i], message.share)
 
-    def logit(self, i: int, message: Message) -> Array:
-        """Prior log odds of row i's inclusions."""
-        return message.logit[i if len(message.logit) > 1 else 0]
+    def seen_by(self, i: int, message: Message) -> Message:
+        """The message with row i's own slab precisions and prior log odds, (K,) each: those of its group (1.10)."""
+        return message._replace(
+            alpha=self.of_row(i, message.alpha),
+            log_alpha=self.of_row(i, message.log_alpha),
+            logit=self.logit_rows(message.logit)[i],
+        )
+
+    def of_row(self, i: int, values: Array) -> Array:
+        """(K,) of values (K,) or (K, V)."""
+        return values if values.ndim == 1 else values[:, self.prior.group_index[i]]
 
     def empty_sums(self) -> Sums:
         K, N = self.prior.K, self.data.n_samples
@@ -49,8 +58,8 @@ class ReferenceKernels(ReferenceMoves):
             LY=np.zeros((K, N)),
             LL=np.zeros((K, K)),
             LL_share=np.zeros((masked, K, K)),
-            active=np.zeros(K),
-            l2=np.zeros(K),
+            active=np.zeros(self.by_group),
+            l2=np.zeros(self.by_group),
             terms=np.zeros(3),
         )
 
@@ -61,6 +70,12 @@ class ReferenceKernels(ReferenceMoves):
             sums.LL[...] += weight * l_outer
         else:
             sums.LL_share[...] += weight * self.observed[i][:, None, None] * l_outer
+
+    def add_to_group(self, sums: Sums, i: int, active: Array, l_square: Array) -> None:
+        """Row i's part of the sums that alpha and pi need."""
+        own = (slice(None), self.prior.group_index[i]) if self.prior.grouped else slice(None)
+        sums.active[own] += active
+        sums.l2[own] += l_square
 
     def sample_gram(self, j: int, sums: Sums) -> Array:
         """D_j = sum over the rows observed in sample j of w_i E[l l'] (4.5)."""
@@ -73,8 +88,9 @@ class ReferenceKernels(ReferenceMoves):
         prior, data = self.prior, self.data
         mu, s2 = rows.mu * message.scale, rows.s2 * message.scale**2
         eta, tau = rows.eta.copy(), rows.tau.copy()
-        sums = self.empty_sums()
+        sums, common = self.empty_sums(), message
         for i in range(data.n_features):
+            message = self.seen_by(i, common)
             A = self.row_gram(i, message)
             b = message.F.T @ data.Y[i]
             if self.feature_noise:
@@ -90,16 +106,15 @@ class ReferenceKernels(ReferenceMoves):
                 s2[i, k] = 1.0 / precision
                 mu[i, k] = s2[i, k] * linear
                 bayes_factor = 0.5 * (message.log_alpha[k] + np.log(s2[i, k]) + mu[i, k] ** 2 / s2[i, k])
-                eta[i, k] = expit(self.logit(i, message)[k] + bayes_factor)
+                eta[i, k] = expit(message.logit[k] + bayes_factor)
             l_mean = eta[i] * mu[i]
             l_square = eta[i] * (mu[i] ** 2 + s2[i])
             l_outer = np.outer(l_mean, l_mean)
             np.fill_diagonal(l_outer, l_square)
             self.add_row(sums, i, tau[i], l_mean, l_outer)
-            sums.active[...] += eta[i]
-            sums.l2[...] += l_square
+            self.add_to_group(sums, i, eta[i], l_square)
             sums.terms[0] -= 0.5 * tau[i] * self.expected_rss(i, A, b, mu[i], s2[i], eta[i])
-            sums.terms[1] += loadings_term(mu[i], s2[i], eta[i], message, self.logit(i, message))
+            sums.terms[1] += loadings_term(mu[i], s2[i], eta[i], message)
         return VIRows(mu, s2, eta, tau), sums
 
     def vi_module_pass(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]:
@@ -192,8 +207,9 @@ class ReferenceKernels(ReferenceMoves):
         """
         prior, data = self.prior, self.data
         L, Z, tau = rows.L * message.scale, rows.Z.copy(), rows.tau.copy()
-        sums = self.empty_sums()
+        sums, common = self.empty_sums(), message
         for i in range(data.n_features):
+            message = self.seen_by(i, common)
             A = self.row_gram(i, message)
             b = message.F.T @ data.Y[i]
             if self.feature_noise:
@@ -203,18 +219,16 @@ class ReferenceKernels(ReferenceMoves):
                 log_density += (prior.noise_shape - 1) * np.log(tau[i]) - self.noise_rate[i] * tau[i]
                 sums.terms[0] += tau[i] * data.row_ss[i]
                 sums.terms[1] += 0.5 * data.row_count[i] * np.log(tau[i]) + log_density
-            logit = self.logit(i, message)
             for k in range(prior.K):
-                odds = logit[k] + self.log_bayes_factor(k, Z[i], tau[i] * A, tau[i] * b, message)
+                odds = message.logit[k] + self.log_bayes_factor(k, Z[i], tau[i] * A, tau[i] * b, message)
                 Z[i, k] = noise.uniform[i, k] < expit(odds)
             active = Z[i] == 1
             Q = tau[i] * A[np.ix_(active, active)] + np.diag(message.alpha[active])
             L[i] = 0.0
             L[i, active] = draw_normal(Q, tau[i] * b[active], noise.normal[i, active])
             self.add_row(sums, i, tau[i], L[i], np.outer(L[i], L[i]))
-            sums.active[...] += Z[i]
-            sums.l2[...] += L[i] ** 2
-            sums.terms[2] += logit @ Z[i]
+            self.add_to_group(sums, i, Z[i], L[i] ** 2)
+            sums.terms[2] += message.logit @ Z[i]
         return GibbsRows(Z, L, tau), sums
 
     def log_bayes_factor(self, k: int, z: Array, A: Array, b: Array, message: Message) -> float:
@@ -236,11 +250,11 @@ class ReferenceKernels(ReferenceMoves):
         return F
 
 
-def loadings_term(mu: Array, s2: Array, eta: Array, message: Message, logit: Array) -> float:
+def loadings_term(mu: Array, s2: Array, eta: Array, message: Message) -> float:
     """E[log p(l, z) - log q(l, z)] of one row, without log(1 - pi), which the columns know (3.8)."""
     slab = 0.5 * (message.log_alpha + np.log(s2) + 1.0 - message.alpha * (mu**2 + s2))
     entropy = -(eta * safe_log(eta) + (1.0 - eta) * safe_log(1.0 - eta))
-    return float(np.sum(eta * (slab + logit) + entropy))
+    return float(np.sum(eta * (slab + message.logit) + entropy))
 
 
 def safe_log(x: Array) -> Array:

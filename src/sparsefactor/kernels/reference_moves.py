@@ -36,6 +36,7 @@ class ReferenceMoves:
     ) -> tuple[GibbsRows, Array]:
         """f_k -> f_k + e f_q for every k, column q of (Z, L) integrated out and then drawn, for each q (2.11)."""
         Z, L, F = rows.Z.copy(), rows.L.copy(), F.copy()
+        alpha, logit = self.prior.by_row(alpha), self.logit_rows(logit)
         observed = np.ones(self.data.Y.shape) if self.observed is None else self.observed
         for d, q in enumerate(noise.order):
             rest = L.copy()
@@ -43,8 +44,8 @@ class ReferenceMoves:
             residual = observed * (self.data.Y - rest @ F)
             r = rows.tau * (residual @ (weight * F[q]))
             squared = rows.tau * (observed @ (weight * F[q] ** 2))
-            c = squared + alpha[q]
-            offset = logit[:, q] + 0.5 * np.log(alpha[q] / c)
+            c = squared + alpha[:, q]
+            offset = logit[:, q] + 0.5 * np.log(alpha[:, q] / c)
             for k in range(len(F)):
                 if k == q:
                     continue
@@ -72,33 +73,33 @@ class ReferenceMoves:
             residual = observed * (self.data.Y - rest @ F)
             r = rows.tau[:, None] * (residual @ (weight * F[pair]).T)
             B = rows.tau[:, None, None] * np.einsum("ij,aj,bj->iab", observed, weight * F[pair], F[pair])
-            odds = np.broadcast_to(logit, L.shape)[:, pair]
+            odds = self.logit_rows(logit)[:, pair]
             turn = np.eye(2)
             if noise.exchange[p] < 1.0:
-                change = pair_density(turn[::-1], r, B, alpha[pair][::-1], odds) - pair_density(
-                    turn, r, B, alpha[pair], odds
-                )
+                own = self.alpha_rows(alpha)[:, pair]
+                change = pair_density(turn[::-1], r, B, own[:, ::-1], odds) - pair_density(turn, r, B, own, odds)
                 if noise.exchange[p] < expit(change):
                     turn, alpha[pair] = turn[::-1], alpha[pair][::-1]
-            height = pair_density(turn, r, B, alpha[pair], odds) + noise.log_height[p]
+            own = self.alpha_rows(alpha)[:, pair]
+            height = pair_density(turn, r, B, own, odds) + noise.log_height[p]
             low = -np.pi * noise.bracket[p]
             high = low + np.pi
             for u in noise.angle[p]:
                 angle = low + u * (high - low)
-                if pair_density(rotation(angle) @ turn, r, B, alpha[pair], odds) > height:
+                if pair_density(rotation(angle) @ turn, r, B, own, odds) > height:
                     turn = rotation(angle) @ turn
                     break
                 low, high = (angle, high) if angle < 0.0 else (low, angle)
             F[pair] = turn @ F[pair]
             r, B = r @ turn.T, turn @ B @ turn.T
             for i in range(len(L)):
-                log_weight = pair_states(r[i], B[i], alpha[pair], odds[i])
+                log_weight = pair_states(r[i], B[i], own[i], odds[i])
                 code = np.sum(noise.uniform[p, i] > np.cumsum(softmax(log_weight))[:-1])
                 Z[i, pair] = code % 2, code // 2
                 on = pair[Z[i, pair] == 1]
                 active = Z[i, pair] == 1
                 L[i, pair] = 0.0
-                Q = B[i][np.ix_(active, active)] + np.diag(alpha[on])
+                Q = B[i][np.ix_(active, active)] + np.diag(own[i, active])
                 L[i, on] = draw_normal(Q, r[i, active], noise.normal[p, i, active])
         return GibbsRows(Z, L, rows.tau), F, alpha
 
@@ -108,7 +109,10 @@ class ReferenceMoves:
         """alpha_k and (where it is learnt) pi_k with column k of (Z, L) integrated out, which is then drawn (2.15)."""
         Z, L, alpha, logit = rows.Z.copy(), rows.L.copy(), alpha.copy(), logit.copy()
         observed = np.ones(self.data.Y.shape) if self.observed is None else self.observed
-        learnt = isinstance(self.prior.inclusion, Beta) and len(logit) == 1
+        V = len(self.prior.group_names) if self.prior.grouped else 1
+        member = self.prior.group_index if self.prior.grouped else np.zeros(len(L), np.int64)
+        learnt = self.prior.learns_inclusion and len(logit) == V
+        slab = alpha.reshape(len(alpha), V)
         for d, k in enumerate(noise.order):
             rest = L.copy()
             rest[:, k] = 0.0
@@ -116,29 +120,53 @@ class ReferenceMoves:
             r = rows.tau * (residual @ (weight * F[k]))
             squared = rows.tau * (observed @ (weight * F[k] ** 2))
 
-            def target(at: Array, r: Array = r, squared: Array = squared, k: int = k) -> float:
-                return self.column_density(at, r, squared, logit[:, k], learnt)
+            for v in range(V):
+                own = member == v
+                given = self.logit_rows(logit)[own, k]
 
-            at = np.array([np.log(alpha[k]), logit[0, k]])
-            ratio = target(noise.proposal[d]) - self.column_proposal(noise.proposal[d], learnt)
-            ratio -= target(at) - self.column_proposal(at, learnt)
-            if noise.log_uniform[d] < ratio:
-                at = noise.proposal[d].copy()
-            for axis, width in enumerate((ALPHA_WIDTH, RATE_WIDTH)[: 1 + learnt]):
-                draws = noise.log_height[d, axis], noise.bracket[d, axis], noise.tries[d, axis]
-                at = at + slice_step(target, at, np.eye(2)[axis], width, *draws)
-            alpha[k] = np.exp(at[0])
-            if learnt:
-                logit[0, k] = at[1]
-            c = squared + alpha[k]
-            Z[:, k] = noise.uniform[d] < expit(logit[:, k] + 0.5 * np.log(alpha[k] / c) + 0.5 * r**2 / c)
+                def target(
+                    at: Array, r: Array = r[own], s: Array = squared[own], o: Array = given, v: int = v
+                ) -> float:
+                    return self.column_density(at, r, s, o, learnt, v)
+
+                at = np.array([np.log(slab[k, v]), given[0]])
+                proposal, size = noise.proposal[d, v], int(own.sum())
+                ratio = target(proposal) - self.column_proposal(proposal, learnt, size, v)
+                ratio -= target(at) - self.column_proposal(at, learnt, size, v)
+                if noise.log_uniform[d, v] < ratio:
+                    at = proposal.copy()
+                for axis, width in enumerate((ALPHA_WIDTH, RATE_WIDTH)[: 1 + learnt]):
+                    draws = noise.log_height[d, v, axis], noise.bracket[d, v, axis], noise.tries[d, v, axis]
+                    at = at + slice_step(target, at, np.eye(2)[axis], width, *draws)
+                slab[k, v] = np.exp(at[0])
+                if learnt:
+                    logit[v, k] = at[1]
+            precision = slab[k, member]
+            c = squared + precision
+            log_odds = self.logit_rows(logit)[:, k] + 0.5 * np.log(precision / c) + 0.5 * r**2 / c
+            Z[:, k] = noise.uniform[d] < expit(log_odds)
             L[:, k] = np.where(Z[:, k], r / c + noise.normal[d] / np.sqrt(c), 0.0)
-        return GibbsRows(Z, L, rows.tau), alpha, logit
+        return GibbsRows(Z, L, rows.tau), slab.reshape(alpha.shape), logit
 
-    def column_density(self, at: Array, r: Array, squared: Array, logit: Array, learnt: bool) -> float:
-        """log density of (log alpha, logit pi) with a column integrated out, up to a constant (2.15)."""
+    def alpha_rows(self, alpha: Array) -> Array:
+        """(G, K) each row's own slab precisions."""
+        return np.broadcast_to(self.prior.by_row(alpha), (self.data.n_features, len(alpha)))
+
+    def logit_rows(self, logit: Array) -> Array:
+        """(G, K) each row's own prior log odds, of logit (1, V or G, K)."""
+        if len(logit) not in (1, self.data.n_features):
+            return logit[self.prior.group_index]
+        return np.broadcast_to(logit, (self.data.n_features, logit.shape[1]))
+
+    def rate_of(self, v: int) -> float:
+        """b_alpha of group v."""
+        rate = np.atleast_1d(self.prior.loading_rate)
+        return float(rate[v if len(rate) > 1 else 0])
+
+    def column_density(self, at: Array, r: Array, squared: Array, logit: Array, learnt: bool, v: int) -> float:
+        """log density of (log alpha, logit pi) of group v with a column integrated out, up to a constant (2.15)."""
         prior, alpha = self.prior, np.exp(at[0])
-        total = log_gamma_density(alpha, prior.loading_shape, prior.loading_rate) + at[0]
+        total = log_gamma_density(alpha, prior.loading_shape, self.rate_of(v)) + at[0]
         if learnt:
             assert isinstance(prior.inclusion, Beta)
             total += log_logit_beta(at[1], prior.inclusion.a, prior.inclusion.b) + len(r) * np.log(expit(-at[1]))
@@ -146,15 +174,15 @@ class ReferenceMoves:
         c = squared + alpha
         return float(total + np.sum(np.logaddexp(0.0, logit + 0.5 * np.log(alpha / c) + 0.5 * r**2 / c)))
 
-    def column_proposal(self, at: Array, learnt: bool) -> float:
+    def column_proposal(self, at: Array, learnt: bool, size: int, v: int) -> float:
         """log density of the joint proposal of (log alpha, logit pi): half of an empty factor, half of a faint one."""
-        prior, alpha = self.prior, np.exp(at[0])
-        empty = log_gamma_density(alpha, prior.loading_shape, prior.loading_rate) + at[0]
-        faint = log_gamma_density(alpha, 1.0, prior.loading_rate) + at[0]
+        prior, alpha, rate = self.prior, np.exp(at[0]), self.rate_of(v)
+        empty = log_gamma_density(alpha, prior.loading_shape, rate) + at[0]
+        faint = log_gamma_density(alpha, 1.0, rate) + at[0]
         if learnt:
             assert isinstance(prior.inclusion, Beta)
             a, b = prior.inclusion.a, prior.inclusion.b
-            empty += log_logit_beta(at[1], a, b + self.data.n_features)
+            empty += log_logit_beta(at[1], a, b + size)
             faint += log_logit_beta(at[1], a, b)
         return float(np.logaddexp(empty, faint) - np.log(2.0))
 
@@ -205,9 +233,9 @@ def rotation(angle: float) -> Array:
 
 
 def pair_density(turn: Array, r: Array, B: Array, alpha: Array, logit: Array) -> float:
-    """log density of an orthogonal change of two factors' activations, up to a constant (2.10)."""
-    rows = zip(r @ turn.T, turn @ B @ turn.T, logit, strict=True)
-    return float(sum(np.logaddexp.reduce(pair_states(linear, gram, alpha, odds)) for linear, gram, odds in rows))
+    """log density of an orthogonal change of two factors' activations, up to a constant (2.10); (G, 2) alpha, logit."""
+    rows = zip(r @ turn.T, turn @ B @ turn.T, alpha, logit, strict=True)
+    return float(sum(np.logaddexp.reduce(pair_states(*row)) for row in rows))
 
 
 def pair_states(r: Array, B: Array, alpha: Array, logit: Array) -> Array:

@@ -14,7 +14,7 @@ def assignment_gain(cavi: CAVI, state: VIState) -> Array:
     """(K, K) the ELBO's part in z if factor k had the inclusion prior of factor p, q(z) adapting to it (3.14)."""
     rows, prior = state.rows, cavi.prior
     message = cavi.message(state.columns, np.ones(prior.K))
-    bayes_factor = 0.5 * (message.log_alpha + np.log(rows.s2) + rows.mu**2 / rows.s2)
+    bayes_factor = 0.5 * (prior.by_row(message.log_alpha) + np.log(rows.s2) + rows.mu**2 / rows.s2)
     groups = prior.factor_groups()
     gain = np.empty((prior.K, prior.K))
     for group in np.unique(groups):

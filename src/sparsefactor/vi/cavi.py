@@ -39,7 +39,8 @@ class CAVI:
         self.data, self.prior, self.kernels, self.joint = data, prior, kernels, joint
         self.column_noise = prior.noise != "feature"
         self.ones = np.ones(data.n_samples)
-        self.n_groups = len(np.unique(prior.factor_groups()))
+        self.n_kinds = len(np.unique(prior.factor_groups()))  # of factors
+        self.sizes = prior.group_sizes if prior.grouped else data.n_features  # of the groups of features
         if not prior.learns_inclusion:
             pi = prior.inclusion_matrix()
             self.fixed_logit = np.log(pi) - np.log1p(-pi)
@@ -58,14 +59,16 @@ class CAVI:
             LY=empty,
             LL=empty,
             LL_share=empty,
-            active=eta.sum(axis=0),
-            l2=np.sum(L**2, axis=0),
+            active=self.prior.sums(eta),
+            l2=self.prior.sums(L**2),
             terms=empty,
         )
         alpha_shape, alpha_rate = self.update_alpha(sums_alpha)
         pi_a, pi_b = empty, empty
         if isinstance(self.prior.inclusion, Beta):
-            pi_a, pi_b = np.full(K, self.prior.inclusion.a), np.full(K, self.prior.inclusion.b)
+            pi_a, pi_b = (
+                np.full_like(alpha_shape, value) for value in (self.prior.inclusion.a, self.prior.inclusion.b)
+            )
             if Z is not None:
                 pi_a, pi_b = self.update_pi(sums_alpha)
         tau_shape, tau_rate = empty, empty
@@ -198,17 +201,23 @@ class CAVI:
             return f2 + columns.f_mean.shape[1] / len(columns.f_var) * np.einsum("jkk->k", columns.f_var)
         return f2 + columns.f_var.sum(axis=1)
 
+    def strength(self, state: VIState) -> Array:
+        """(K,) sum over rows of E[l_ik^2] times E|f_k|^2, by which factors are ranked."""
+        l2 = state.sums.l2
+        return np.asarray((l2 if l2.ndim == 1 else l2.sum(axis=1)) * self.second_moment(state.columns))
+
     def rescale(self, columns: VIColumns) -> tuple[VIColumns, Array]:
         """(l_k, f_k, alpha_k) -> (l_k / c, c f_k, c^2 alpha_k) at the c that maximises the ELBO (3.12).
 
         Returns the columns at the new scale and 1 / c for the rows.
         """
-        N = columns.f_mean.shape[1]
+        K, N = columns.f_mean.shape
         a, b = self.prior.loading_shape, self.prior.loading_rate
-        prior_part = 2 * b * columns.alpha_shape / columns.alpha_rate
-        c = np.sqrt((N + 2 * a) / (self.second_moment(columns) + prior_part))
+        prior_part = (2 * b * columns.alpha_shape / columns.alpha_rate).reshape(K, -1)
+        c = np.sqrt((N + 2 * a * prior_part.shape[1]) / (self.second_moment(columns) + prior_part.sum(axis=1)))
         f_var = columns.f_var * (np.outer(c, c) if columns.f_var.ndim == 3 else c[:, None] ** 2)
-        scaled = columns._replace(f_mean=columns.f_mean * c[:, None], f_var=f_var, alpha_rate=columns.alpha_rate / c**2)
+        alpha_rate = columns.alpha_rate / (c**2 if columns.alpha_rate.ndim == 1 else c[:, None] ** 2)
+        scaled = columns._replace(f_mean=columns.f_mean * c[:, None], f_var=f_var, alpha_rate=alpha_rate)
         return scaled, 1.0 / c
 
     # ---- noise that belongs to the columns (noise="shared" and "sample") ----------------------------------------
@@ -255,22 +264,28 @@ class CAVI:
         """q(pi_k) (3.6b)."""
         if not isinstance(self.prior.inclusion, Beta):
             return np.zeros(0), np.zeros(0)
-        return self.prior.inclusion.a + sums.active, self.prior.inclusion.b + (self.data.n_features - sums.active)
+        return self.prior.inclusion.a + sums.active, self.prior.inclusion.b + (self.sizes - sums.active)
 
     def logit(self, columns: VIColumns) -> Array:
-        """(1 or G, K) E[log pi - log(1 - pi)]."""
+        """(1, V or G, K) E[log pi - log(1 - pi)]."""
         if self.prior.learns_inclusion:
-            return np.asarray((digamma(columns.pi_a) - digamma(columns.pi_b))[None, :])
+            logit = digamma(columns.pi_a) - digamma(columns.pi_b)
+            return np.ascontiguousarray(logit.reshape(len(logit), -1).T)
         return self.fixed_logit
+
+    def logit_rows(self, logit: Array) -> Array:
+        """(1 or G, K) of what `logit` returned."""
+        return logit if len(logit) in (1, self.data.n_features) else logit[self.prior.group_index]
 
     def log_out(self, columns: VIColumns) -> float:
         """The sum over rows and factors of E[log(1 - pi)], the part of E[log p(z)] that z does not change."""
         if not self.prior.learns_inclusion:
             return self.fixed_log_out
-        return float(self.data.n_features * np.sum(digamma(columns.pi_b) - digamma(columns.pi_a + columns.pi_b)))
+        out = digamma(columns.pi_b) - digamma(columns.pi_a + columns.pi_b)
+        return float(self.sizes * np.sum(out) if out.ndim == 1 else np.sum(out @ self.sizes))
 
     def inclusion_rate(self, columns: VIColumns) -> Array:
-        """(K,) E[pi], or (0,) where inclusion is given."""
+        """(K, V?) E[pi], or (0,) where inclusion is given."""
         return columns.pi_a / (columns.pi_a + columns.pi_b)
 
     def pi_term(self, columns: VIColumns) -> float:

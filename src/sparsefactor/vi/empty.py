@@ -7,6 +7,8 @@ only by way of states that are worse than both, so the factor must be taken away
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -42,7 +44,7 @@ def cleared(cavi: CAVI, rows: VIRows, columns: VIColumns, k: int) -> tuple[VIRow
     if isinstance(prior.inclusion, Beta):
         changed = changed._replace(
             pi_a=_with(columns.pi_a, k, prior.inclusion.a),
-            pi_b=_with(columns.pi_b, k, prior.inclusion.b + cavi.data.n_features),
+            pi_b=_with(columns.pi_b, k, prior.inclusion.b + cavi.sizes),
         )
     return rows._replace(mu=mu, eta=eta), changed
 
@@ -57,7 +59,7 @@ def holds_nothing(cavi: CAVI, state: VIState) -> NDArray[np.bool_]:
     return np.asarray(content <= EMPTY * cavi.data.centred_ss.sum())
 
 
-def _with(values: np.ndarray, k: int, value: float) -> np.ndarray:
+def _with(values: np.ndarray, k: int, value: Any) -> np.ndarray:
     changed = values.copy()
     changed[k] = value
     return changed

@@ -34,7 +34,7 @@ class Hops:
         self.whole, self.seed, self.backend, self.n_threads = cavi, seed, backend, n_threads
         self.count = 0
         self.kits: dict[int, tuple[CAVI, Gibbs]] = {}
-        self.exchangeable = cavi.n_groups == 1 and not (
+        self.exchangeable = cavi.n_kinds == 1 and not (
             not cavi.prior.learns_inclusion and len(cavi.prior.inclusion_matrix()) > 1
         )
 
@@ -83,7 +83,7 @@ class Hops:
         rows, columns = state.rows, state.columns
         if old is new:
             return rows, columns
-        strength = state.sums.l2 * old.second_moment(columns)
+        strength = old.strength(state)
         bare = holds_nothing(old, state)
         order = np.argsort(np.where(bare, np.inf, -strength), kind="stable")[: new.prior.K]
         extra = new.prior.K - len(order)

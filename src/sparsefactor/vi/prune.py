@@ -36,7 +36,7 @@ def pruned(trial: Trial, tolerance: Tolerance, backend: str, n_threads: int | No
     if empty:
         best = _better(best, without(best, empty, backend, n_threads), tolerance)
     while best.cavi.prior.K > 1:
-        strength = best.state.sums.l2 * best.cavi.second_moment(best.state.columns)
+        strength = best.cavi.strength(best.state)
         smaller = _better(best, without(best, [int(np.argmin(strength))], backend, n_threads), tolerance)
         if smaller is best:
             return best

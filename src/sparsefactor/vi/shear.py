@@ -30,13 +30,17 @@ class ShearSearch:
         self.message = cavi.message(columns, np.ones(len(columns.f_mean)))
         # The likelihood's own view of each loading, given the others: estimate m and variance v.
         own = 1.0 / rows.s2
-        self.v = 1.0 / np.maximum(own - self.message.alpha, 1e-12 * own)
+        self.alpha = np.broadcast_to(cavi.prior.by_row(self.message.alpha), rows.mu.shape)
+        self.logit = np.broadcast_to(cavi.logit_rows(self.message.logit), rows.mu.shape)
+        self.v = 1.0 / np.maximum(own - self.alpha, 1e-12 * own)
         self.m = rows.mu * own * self.v
         self.L = rows.eta * rows.mu
         self.F = columns.f_mean.copy()
         self.f2 = cavi.second_moment(columns)
         self.E = np.zeros((len(self.F), len(self.F)))
         self.promise = 0.0
+        active = state.sums.active
+        self.active = active if active.ndim == 1 else active.sum(axis=1)
         self.users, self.pairs = self._pairs(rows.eta > SURE)
 
     def _pairs(self, used: np.ndarray) -> tuple[list[np.ndarray], list[tuple[int, int]]]:
@@ -54,9 +58,8 @@ class ShearSearch:
         own = self.users[k]
         grid = np.linspace(-RANGE, RANGE, STEPS) * np.sqrt(self.f2[k] / self.f2[q])
         v, m = self.v[own, q], self.m[own, q]
-        wide = v + 1.0 / self.message.alpha[q]
-        logit = self.message.logit[own if len(self.message.logit) > 1 else 0, q]
-        offset = logit + 0.5 * np.log(v / wide)
+        wide = v + 1.0 / self.alpha[own, q]
+        offset = self.logit[own, q] + 0.5 * np.log(v / wide)
         square = (m[:, None] - self.L[own, k][:, None] * grid) ** 2
         odds = offset[:, None] + (0.5 / v - 0.5 / wide)[:, None] * square
         # log(1 + e^x), cheaper than logaddexp
@@ -64,7 +67,7 @@ class ShearSearch:
         elbo = inclusion.sum(axis=0) - (0.5 / v) @ square
         # A longer f_k narrows q(l_k) in every row that uses it, and is less likely itself.
         longer = 1.0 + (2.0 * grid * (self.F[k] @ self.F[q]) + grid**2 * self.f2[q]) / self.f2[k]
-        return grid, elbo - 0.5 * (self.state.sums.active[k] + self.N) * np.log(longer)
+        return grid, elbo - 0.5 * (self.active[k] + self.N) * np.log(longer)
 
     def apply(self, k: int, q: int, e: float, gain: float) -> None:
         """Take the shear e of q onto k into account."""

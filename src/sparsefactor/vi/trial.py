@@ -109,7 +109,7 @@ class Trial:
 
     def assign(self) -> None:
         """Give each factor the inclusion prior that suits it best, where priors differ and that raises the ELBO."""
-        if self.momentum is None or self.cavi.n_groups == 1:
+        if self.momentum is None or self.cavi.n_kinds == 1:
             return
         gain = assignment_gain(self.cavi, self.state)
         order = linear_sum_assignment(gain.T, maximize=True)[1]  # order[p]: the factor that prior p should have
@@ -159,7 +159,7 @@ class Trial:
         idle: set[int] = set()  # factors that hold nothing, and of which that is known
         while rising:
             rising, failures = False, 0
-            strength = self.state.sums.l2 * self.cavi.second_moment(self.state.columns)
+            strength = self.cavi.strength(self.state)
             bare = holds_nothing(self.cavi, self.state)
             for k in map(int, np.argsort(strength)):
                 left = max_iter - self.iterations - 1

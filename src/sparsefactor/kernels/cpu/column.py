@@ -111,6 +111,8 @@ def draw_columns(
     tau,
     weight,
     learnt,
+    by_group,
+    first,
     hyper,
     constant,
     order,
@@ -122,58 +124,53 @@ def draw_columns(
     uniform,
     normal,
 ):
-    """For each k in `order`: alpha_k and, where rates are learnt, logit_k; then z_k and l_k; all in place.
+    """For each k in `order`: alpha_k and, where rates are learnt, logit_k, by group; then z_k and l_k; all in place.
 
-    E: (G, N) residual Y - L F, 0 where missing; observed: (G, N) or (0, 0); logit: (1 or G, K).
+    E: (G, N) residual Y - L F, 0 where missing; observed: (G, N) or (0, 0); alpha: (K, V); logit: (V, K) where rates
+    are learnt, else (1 or G, K); by_group: (G,) the rows, group after group, of which v begins at first[v];
+    hyper: (V, 4); constant: (V, 3).
     """
     G, N = E.shape
-    masked = observed.shape[0] > 0
-    r, squared = np.empty((2, G))
-    odds = np.empty(logit.shape[0])
+    masked, per_row = observed.shape[0] > 0, logit.shape[0] > 1 and not learnt
+    r, squared, linear, norm, odds = np.empty((5, G))
     for d in range(order.shape[0]):
         k = order[d]
         column_terms(k, E, observed, L, F, tau, weight, r, squared)
-        for i in range(logit.shape[0]):
-            odds[i] = logit[i, k]
-        x, own = math.log(alpha[k]), odds[0]
-        present = log_target(x, own, r, squared, odds, learnt, hyper)
-        other = log_target(proposal[d, 0], proposal[d, 1], r, squared, odds, learnt, hyper)
-        ratio = other - log_proposal(proposal[d, 0], proposal[d, 1], G, learnt, hyper, constant)
-        ratio -= present - log_proposal(x, own, G, learnt, hyper, constant)
-        if log_uniform[d] < ratio:
-            x, own, present = proposal[d, 0], proposal[d, 1], other
-        for along in range(2 if learnt else 1):
-            step, present = slice_step(
-                along,
-                x,
-                own,
-                present,
-                ALPHA_WIDTH if along == 0 else RATE_WIDTH,
-                r,
-                squared,
-                odds,
-                learnt,
-                hyper,
-                log_height[d, along],
-                bracket[d, along],
-                tries[d, along],
-            )
-            if along == 0:
-                x += step
-            else:
-                own += step
-        alpha[k] = math.exp(x)
-        if learnt:
-            logit[0, k] = own
-        for i in range(G):
-            c = squared[i] + alpha[k]
-            here = own if learnt else odds[i if odds.shape[0] > 1 else 0]
-            log_odds = here + 0.5 * math.log(alpha[k] / c) + 0.5 * r[i] * (r[i] / c)
-            included = uniform[d, i] < 1.0 / (1.0 + math.exp(-log_odds)) if log_odds > -700.0 else False
-            new = r[i] / c + normal[d, i] / math.sqrt(c) if included else 0.0
-            change = new - L[i, k]
-            Z[i, k], L[i, k] = included, new
-            if change != 0.0:
-                for j in range(N):
-                    if not masked or observed[i, j]:
-                        E[i, j] -= change * F[k, j]
+        for p in range(G):
+            i = by_group[p]
+            linear[p], norm[p] = r[i], squared[i]
+            odds[p] = logit[i if per_row else 0, k]
+        for v in range(alpha.shape[1]):
+            begin, end = first[v], first[v + 1]
+            size = end - begin
+            own = (linear[begin:end], norm[begin:end], odds[begin : end if per_row else begin + 1], learnt, hyper[v])
+            x, y = math.log(alpha[k, v]), logit[v, k] if learnt else odds[begin]
+            present = log_target(x, y, *own)
+            other = log_target(proposal[d, v, 0], proposal[d, v, 1], *own)
+            ratio = other - log_proposal(proposal[d, v, 0], proposal[d, v, 1], size, learnt, hyper[v], constant[v])
+            ratio -= present - log_proposal(x, y, size, learnt, hyper[v], constant[v])
+            if log_uniform[d, v] < ratio:
+                x, y, present = proposal[d, v, 0], proposal[d, v, 1], other
+            for along in range(2 if learnt else 1):
+                width = ALPHA_WIDTH if along == 0 else RATE_WIDTH
+                chosen = (log_height[d, v, along], bracket[d, v, along], tries[d, v, along])
+                step, present = slice_step(along, x, y, present, width, *own, *chosen)
+                if along == 0:
+                    x += step
+                else:
+                    y += step
+            alpha[k, v] = math.exp(x)
+            if learnt:
+                logit[v, k] = y
+            for p in range(begin, end):
+                i, slab = by_group[p], alpha[k, v]
+                c = squared[i] + slab
+                log_odds = (y if learnt else odds[p]) + 0.5 * math.log(slab / c) + 0.5 * r[i] * (r[i] / c)
+                included = uniform[d, i] < 1.0 / (1.0 + math.exp(-log_odds)) if log_odds > -700.0 else False
+                new = r[i] / c + normal[d, i] / math.sqrt(c) if included else 0.0
+                change = new - L[i, k]
+                Z[i, k], L[i, k] = included, new
+                if change != 0.0:
+                    for j in range(N):
+                        if not masked or observed[i, j]:
+                            E[i, j] -= change * F[k, j]

@@ -34,8 +34,9 @@ class GibbsMessage(NamedTuple):
     F: Array  # (N, K), of Y's type
     gram: Array  # (K, K)
     share: Array  # (N*, K, K)
-    alpha: Array  # (K,)
-    logit: Array  # (1 or G, K)
+    alpha: Array  # (V, K)
+    logit: Array  # (1, V or G, K)
+    logit_row: NDArray[np.int64]  # (G,) which of these a row has
     scale: Array  # (K,)
 
 
@@ -52,7 +53,7 @@ class GibbsScratch(NamedTuple):
     z: NDArray[np.int8]  # (K,)
     active: NDArray[np.int64]  # (K,) the active factors; m of them, in no order
     place: NDArray[np.int64]  # (K,) where in `active` a factor stands, or -1
-    vectors: Array  # (9, K)
+    vectors: Array  # (10, K)
 
 
 def gibbs_scratch(Y: NDArray[np.floating], tile: int, K: int) -> GibbsScratch:
@@ -68,7 +69,7 @@ def gibbs_scratch(Y: NDArray[np.floating], tile: int, K: int) -> GibbsScratch:
         z=np.empty(K, np.int8),
         active=np.empty(K, np.int64),
         place=np.empty(K, np.int64),
-        vectors=np.empty((9, K)),
+        vectors=np.empty((10, K)),
     )
 
 
@@ -125,20 +126,23 @@ def gibbs_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, stre
     # Every field is looked up once, here: a look-up counts references, which inner loops must not.
     _, row_ss, half_count, tau_shape, start, columns, lists_missing = problem[:7]
     noise_shape, noise_rate = problem.noise_shape, problem.noise_rate
-    F, gram, share, alpha, logits, scale = message
+    F, gram, share, alphas, logits, logit_row, scale = message
+    group = problem.group
     Z_in, L_in, _ = rows_in
     Z_out, L_out, tau_out = rows_out
     sweep, key0, key1 = stream.sweep, stream.key0, stream.key1
     b_tile, weighted_tile, narrow, LY, own_gram, P, C, z, active, place, vectors = scratch
     b, linear, mean, v, u = vectors[0], vectors[1], vectors[2], vectors[3], vectors[4]
     uniform, threshold, logit, l = vectors[5], vectors[6], vectors[7], vectors[8]
+    alpha = vectors[9]
     G, K = L_in.shape
-    masked, per_row = lists_missing.shape[0] > 0, logits.shape[0] > 1
+    masked, per_row, grouped = lists_missing.shape[0] > 0, logits.shape[0] > 1, alphas.shape[0] > 1
     whole, flat_gram = gram.reshape(K * K), own_gram.reshape(K * K)
     flat_share = share.reshape(share.shape[0], K * K)
     A = own_gram if masked else gram
     for k in range(K):
         logit[k] = logits[0, k]
+        alpha[k] = alphas[0, k]
     for t in range(first_tile, last_tile):
         tile = t * problem.tile
         R = min(problem.tile, G - tile)
@@ -146,8 +150,10 @@ def gibbs_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, stre
         B, weighted = b_tile[: R * K].reshape(R, K), weighted_tile[: R * K].reshape(R, K)
         np.dot(Y, F, B)
         LL, LL_share, terms, count, l2 = sums.LL[t], sums.LL_share[t], sums.terms[t], sums.included[t], sums.l2[t]
-        count[:] = 0.0
-        l2[:] = 0.0
+        for k in range(K):
+            for g in range(alphas.shape[0]):
+                count[k, g] = 0.0
+                l2[k, g] = 0.0
         terms[:] = 0.0
         LL[:] = 0.0
         LL_share[:] = 0.0
@@ -160,7 +166,11 @@ def gibbs_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, stre
                 z[k] = Z_in[i, k]
             if per_row:
                 for k in range(K):
-                    logit[k] = logits[i, k]
+                    logit[k] = logits[logit_row[i], k]
+            own = group[i]
+            if grouped:
+                for k in range(K):
+                    alpha[k] = alphas[own, k]
             if masked:
                 row_gram(i, start, columns, lists_missing, whole, flat_share, flat_gram)
             tau = 1.0
@@ -183,8 +193,8 @@ def gibbs_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, stre
                 weighted[r, k] = tau * l[k]
             for a in range(m):
                 k = active[a]
-                count[k] += 1.0
-                l2[k] += l[k] * l[k]
+                count[k, own] += 1.0
+                l2[k, own] += l[k] * l[k]
                 terms[2] += logit[k]
             if masked:
                 add_outer(i, m, start, columns, lists_missing, active, l, tau, LL, LL_share)

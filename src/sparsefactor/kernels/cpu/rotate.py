@@ -32,10 +32,10 @@ def scaled(factor, exponent):
 
 
 @njit(**EXACT)
-def log_density(c, s, r, gram, det, a1, a2, odds):
+def log_density(c, s, r, gram, det, first, second, group, odds):
     """log density of the turn ((c, s), (-s, c)) of two factors, up to a constant.
 
-    r: (2, G) linear terms; gram: (3, G) entries 11, 12, 22; odds: (2, 1 or G).
+    r: (2, G) linear terms; gram: (3, G) entries 11, 12, 22; first, second: (V,) slab precisions; odds: (2, 1 or G).
     """
     G = r.shape[1]
     own = odds.shape[1] > 1
@@ -49,6 +49,7 @@ def log_density(c, s, r, gram, det, a1, a2, odds):
         b12 = (c * c - s * s) * gram[1, i] + c * s * (gram[2, i] - gram[0, i])
         if own:
             o1, o2 = odds[0, i], odds[1, i]
+        a1, a2 = first[group[i]], second[group[i]]
         e1, e2, e3, f1, f2, f3 = states(r1, r2, b11, b12, b22, det[i], a1, a2, o1, o2)
         top = max(max(e1, e2), max(e3, 0.0))
         total += top
@@ -60,14 +61,14 @@ def log_density(c, s, r, gram, det, a1, a2, odds):
 
 
 @njit(**EXACT)
-def find_turn(r, gram, det, a1, a2, odds, log_height, bracket, angles):
+def find_turn(r, gram, det, first, second, group, odds, log_height, bracket, angles):
     """The angle that a slice sampler draws, by shrinking a bracket of half a turn towards none."""
-    height = log_density(1.0, 0.0, r, gram, det, a1, a2, odds) + log_height
+    height = log_density(1.0, 0.0, r, gram, det, first, second, group, odds) + log_height
     low = -math.pi * bracket
     high = low + math.pi
     for t in range(angles.shape[0]):
         angle = low + angles[t] * (high - low)
-        if log_density(math.cos(angle), math.sin(angle), r, gram, det, a1, a2, odds) > height:
+        if log_density(math.cos(angle), math.sin(angle), r, gram, det, first, second, group, odds) > height:
             return angle
         if angle < 0.0:
             low = angle
@@ -115,7 +116,7 @@ def exchange(r, gram):
 
 
 @njit(**EXACT)
-def draw_rows(k, q, c, s, swap, E, observed, Z, L, F, r, gram, det, a1, a2, odds, uniform, normal):
+def draw_rows(k, q, c, s, swap, E, observed, Z, L, F, r, gram, det, first, second, group, odds, uniform, normal):
     """z and l of two factors after their turn, and the residuals that they leave; F is turned already."""
     G, N = E.shape
     masked = observed.shape[0] > 0
@@ -126,19 +127,20 @@ def draw_rows(k, q, c, s, swap, E, observed, Z, L, F, r, gram, det, a1, a2, odds
         b22 = s * s * gram[0, i] - mixed + c * c * gram[2, i]
         b12 = (c * c - s * s) * gram[1, i] + c * s * (gram[2, i] - gram[0, i])
         at = i if odds.shape[1] > 1 else 0
+        a1, a2 = first[group[i]], second[group[i]]
         e1, e2, e3, f1, f2, f3 = states(r1, r2, b11, b12, b22, det[i], a1, a2, odds[0, at], odds[1, at])
         top = max(max(e1, e2), max(e3, 0.0))
         w0, w1, w2, w3 = scaled(1.0, -top), scaled(f1, e1 - top), scaled(f2, e2 - top), scaled(f3, e3 - top)
         u = uniform[i] * (w0 + w1 + w2 + w3)
-        first = (w0 < u <= w0 + w1) or u > w0 + w1 + w2
-        second = u > w0 + w1
+        one = (w0 < u <= w0 + w1) or u > w0 + w1 + w2
+        two = u > w0 + w1
         l1, l2 = L[i, k], L[i, q]
         if swap:
             l1, l2 = l2, l1
         d1, d2 = c * l1 + s * l2, c * l2 - s * l1
         new1, new2 = 0.0, 0.0
         q1, q2 = b11 + a1, b22 + a2
-        if first and second:
+        if one and two:
             # Through Q = C C', as the oracle has it.
             root = math.sqrt(q1)
             low = b12 / root
@@ -147,11 +149,11 @@ def draw_rows(k, q, c, s, swap, E, observed, Z, L, F, r, gram, det, a1, a2, odds
             z2 = (r2 - low * z1) / corner
             new2 = (z2 + normal[i, 1]) / corner
             new1 = (z1 + normal[i, 0] - low * new2) / root
-        elif first:
+        elif one:
             new1 = r1 / q1 + normal[i, 0] / math.sqrt(q1)
-        elif second:
+        elif two:
             new2 = r2 / q2 + normal[i, 1] / math.sqrt(q2)
-        Z[i, k], Z[i, q] = first, second
+        Z[i, k], Z[i, q] = one, two
         L[i, k], L[i, q] = new1, new2
         d1 -= new1
         d2 -= new2
@@ -163,11 +165,12 @@ def draw_rows(k, q, c, s, swap, E, observed, Z, L, F, r, gram, det, a1, a2, odds
 
 @njit(**EXACT)
 def rotate_pairs(
-    E, observed, Z, L, F, alpha, tau, weight, logit, pairs, swaps, log_height, bracket, angles, uniform, normal
+    E, observed, Z, L, F, alpha, group, tau, weight, logit, pairs, swaps, log_height, bracket, angles, uniform, normal
 ):
     """Exchange, then turn, each pair of factors, and draw its columns of (Z, L); all in place.
 
-    E: (G, N) residual Y - L F, 0 where missing; observed: (G, N) or (0, 0); logit: (1 or G, K).
+    E: (G, N) residual Y - L F, 0 where missing; observed: (G, N) or (0, 0); alpha: (K, V); group: (G,);
+    logit: (1 or G, K).
     """
     G, N = E.shape
     r, gram, det = np.empty((2, G)), np.empty((3, G)), np.empty(G)
@@ -179,18 +182,20 @@ def rotate_pairs(
         linear_and_gram(k, q, E, observed, L, F, tau, weight, r, gram, det)
         swap = False
         if swaps[p] < 1.0:
-            stay = log_density(1.0, 0.0, r, gram, det, alpha[k], alpha[q], odds)
+            stay = log_density(1.0, 0.0, r, gram, det, alpha[k], alpha[q], group, odds)
             exchange(r, gram)
-            change = log_density(1.0, 0.0, r, gram, det, alpha[q], alpha[k], odds) - stay
+            change = log_density(1.0, 0.0, r, gram, det, alpha[q], alpha[k], group, odds) - stay
             swap = swaps[p] * (1.0 + math.exp(-change)) < 1.0 if change > -700.0 else False
             if swap:
-                alpha[k], alpha[q] = alpha[q], alpha[k]
+                for v in range(alpha.shape[1]):
+                    alpha[k, v], alpha[q, v] = alpha[q, v], alpha[k, v]
                 for j in range(N):
                     F[k, j], F[q, j] = F[q, j], F[k, j]
             else:
                 exchange(r, gram)
-        angle = find_turn(r, gram, det, alpha[k], alpha[q], odds, log_height[p], bracket[p], angles[p])
+        angle = find_turn(r, gram, det, alpha[k], alpha[q], group, odds, log_height[p], bracket[p], angles[p])
         c, s = math.cos(angle), math.sin(angle)
         for j in range(N):
             F[k, j], F[q, j] = c * F[k, j] + s * F[q, j], c * F[q, j] - s * F[k, j]
-        draw_rows(k, q, c, s, swap, E, observed, Z, L, F, r, gram, det, alpha[k], alpha[q], odds, uniform[p], normal[p])
+        own = (alpha[k], alpha[q], group, odds, uniform[p], normal[p])
+        draw_rows(k, q, c, s, swap, E, observed, Z, L, F, r, gram, det, *own)

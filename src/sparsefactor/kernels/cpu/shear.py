@@ -19,16 +19,17 @@ def log_evidence(r, c, offset):
 
 
 @njit(**OPTIONS)
-def shear_directions(E, observed, Z, L, F, tau, weight, alpha, logit, order, step, log_uniform, uniform, normal):
+def shear_directions(E, observed, Z, L, F, tau, weight, alpha, group, logit, order, step, log_uniform, uniform, normal):
     """For each q in `order`: shear every other factor along it, then draw its loadings; all in place.
 
-    E: (G, N) residual Y - L F, 0 where missing; observed: (G, N) or (0, 0); logit: (1 or G, K).
+    E: (G, N) residual Y - L F, 0 where missing; observed: (G, N) or (0, 0); alpha: (K, V); group: (G,);
+    logit: (1 or G, K).
     """
     G, N = E.shape
     K = F.shape[0]
     masked = observed.shape[0] > 0
     r, squared, offset, evidence, moved, other = np.empty((6, G))
-    taken = np.empty(G)
+    taken, slab = np.empty((2, G))
     for d in range(order.shape[0]):
         q = order[d]
         whole = 0.0
@@ -47,8 +48,9 @@ def shear_directions(E, observed, Z, L, F, tau, weight, alpha, logit, order, ste
             squared[i] = tau[i] * norm
             r[i] = tau[i] * product + squared[i] * L[i, q]
             own = logit[i if logit.shape[0] > 1 else 0, q]
-            offset[i] = own + 0.5 * math.log(alpha[q] / (squared[i] + alpha[q]))
-            evidence[i] = log_evidence(r[i], squared[i] + alpha[q], offset[i])
+            slab[i] = alpha[q, group[i]]
+            offset[i] = own + 0.5 * math.log(slab[i] / (squared[i] + slab[i]))
+            evidence[i] = log_evidence(r[i], squared[i] + slab[i], offset[i])
             taken[i] = 0.0
         for k in range(K):
             if k == q:
@@ -60,7 +62,7 @@ def shear_directions(E, observed, Z, L, F, tau, weight, alpha, logit, order, ste
                     if Z[i, k]:
                         change = e * L[i, k] * squared[i]
                         moved[i] = r[i] - change
-                        other[i] = log_evidence(moved[i], squared[i] + alpha[q], offset[i])
+                        other[i] = log_evidence(moved[i], squared[i] + slab[i], offset[i])
                         ratio += e * L[i, k] * (r[i] - 0.5 * change) + other[i] - evidence[i]
                 for j in range(N):
                     cross += F[k, j] * F[q, j]
@@ -73,7 +75,7 @@ def shear_directions(E, observed, Z, L, F, tau, weight, alpha, logit, order, ste
                             r[i], evidence[i] = moved[i], other[i]
                             taken[i] += e * L[i, k]
         for i in range(G):
-            c = squared[i] + alpha[q]
+            c = squared[i] + slab[i]
             x = offset[i] + 0.5 * r[i] * r[i] / c
             included = uniform[d, i] < 1.0 / (1.0 + math.exp(-x)) if x > -700.0 else False
             new = r[i] / c + normal[d, i] / math.sqrt(c) if included else 0.0

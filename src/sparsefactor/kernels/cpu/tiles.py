@@ -40,16 +40,17 @@ class Problem(NamedTuple):
     feature_noise: bool
     noise_shape: float
     noise_rate: Array  # (G,); ones for column-wise noise
+    group: NDArray[np.int64]  # (G,) which of the V groups a row is in; zeros where there is one
 
 
 class TileSums(NamedTuple):
-    """The sums of each tile; T = packed_size(K)."""
+    """The sums of each tile; T = packed_size(K). V: groups, or 1."""
 
     LY: Array  # (tiles, K, N)
     LL: Array  # (tiles, K, K)
     LL_share: Array  # (tiles, N*, T)
-    included: Array  # (tiles, K) sums of E[z]
-    l2: Array  # (tiles, K)
+    included: Array  # (tiles, K, V) sums of E[z]
+    l2: Array  # (tiles, K, V)
     terms: Array  # (tiles, 3)
 
 
@@ -67,6 +68,7 @@ def build_problem(data: Data, prior: Prior) -> Problem:
         feature_noise=prior.noise == "feature",
         noise_shape=float(prior.noise_shape),
         noise_rate=np.array(np.broadcast_to(prior.noise_rate if prior.noise == "feature" else 1.0, data.n_features)),
+        group=prior.group_index if prior.grouped else np.zeros(data.n_features, np.int64),
     )
 
 
@@ -98,6 +100,7 @@ def packed_size(K: int) -> int:
 
 
 def empty_tile_sums(problem: Problem, K: int) -> TileSums:
+    V = n_groups(problem)
     G, N = problem.Y.shape
     tiles = -(-G // problem.tile)
     shared = N if len(problem.lists_missing) else 0
@@ -105,10 +108,15 @@ def empty_tile_sums(problem: Problem, K: int) -> TileSums:
         LY=np.empty((tiles, K, N)),
         LL=np.empty((tiles, K, K)),
         LL_share=np.empty((tiles, shared, packed_size(K))),
-        included=np.empty((tiles, K)),
-        l2=np.empty((tiles, K)),
+        included=np.empty((tiles, K, V)),
+        l2=np.empty((tiles, K, V)),
         terms=np.empty((tiles, 3)),
     )
+
+
+def n_groups(problem: Problem) -> int:
+    """V, at least 1."""
+    return int(problem.group.max()) + 1
 
 
 def packed_message(message: Message, masked: bool) -> tuple[Array, Array]:
@@ -123,15 +131,16 @@ def packed_message(message: Message, masked: bool) -> tuple[Array, Array]:
 
 def total_sums(tiles: TileSums, constants: Array) -> Sums:
     """The sums over all tiles; constants: (3,) to add to their terms."""
-    _, K, N = tiles.LY.shape
+    (_, K, N), V = tiles.LY.shape, tiles.l2.shape[2]
     LY, LL, LL_share, small = (
         np.empty((K, N)),
         np.empty((K, K)),
         np.empty((tiles.LL_share.shape[1], K, K)),
-        np.empty(2 * K + 3),
+        np.empty(2 * K * V + 3),
     )
     add_tiles(tiles, LY, LL, LL_share, small)
-    return Sums(LY, LL, LL_share, small[:K], small[K : 2 * K], small[2 * K :] + constants)
+    active, l2 = small[: 2 * K * V].reshape((2, K) if V == 1 else (2, K, V))
+    return Sums(LY, LL, LL_share, active, l2, small[2 * K * V :] + constants)
 
 
 @njit(**OPTIONS)
@@ -172,8 +181,9 @@ def copy_matrix(source, target):
 
 @njit(**OPTIONS)
 def add_tiles(tiles, LY, LL, LL_share, small):
-    """The sums over all tiles, in their order. small: (2 K + 3,) count, l2 and terms."""
+    """The sums over all tiles, in their order. small: (2 K V + 3,) count, l2 and terms."""
     n_tiles, K, N = tiles.LY.shape
+    V = tiles.l2.shape[2]
     LY[:] = 0.0
     LL[:] = 0.0
     small[:] = 0.0
@@ -183,10 +193,11 @@ def add_tiles(tiles, LY, LL, LL_share, small):
                 LY[k, j] += tiles.LY[t, k, j]
             for m in range(K):
                 LL[k, m] += tiles.LL[t, k, m]
-            small[k] += tiles.included[t, k]
-            small[K + k] += tiles.l2[t, k]
+            for v in range(V):
+                small[k * V + v] += tiles.included[t, k, v]
+                small[(K + k) * V + v] += tiles.l2[t, k, v]
         for m in range(3):
-            small[2 * K + m] += tiles.terms[t, m]
+            small[2 * K * V + m] += tiles.terms[t, m]
     shared, T = tiles.LL_share.shape[1:]
     total = np.empty(T)
     for j in range(shared):

@@ -13,9 +13,9 @@ from .compiled import INLINE, OPTIONS, njit
 from .lanes import LANES, exp_lane, log_lane
 
 # Where each quantity lies in the array of lanes.
-FIELDS = 20
+FIELDS = 21
 (TAU, RATE, RSS, A_KK, B_K, Y_K, OLD, OLD_VAR, PRIOR, LOG_TOP, LOG_BOTTOM, LOADINGS) = range(0, 12 * LANES, LANES)
-(MU, S2, ETA, NEW, L2, VAR, WEIGHTED, DELTA) = range(12 * LANES, FIELDS * LANES, LANES)
+(MU, S2, ETA, NEW, L2, VAR, WEIGHTED, DELTA, ALPHA) = range(12 * LANES, FIELDS * LANES, LANES)
 FACTORS_PER_LOG = 4  # as many factors share one logarithm of a product; each keeps within 1e-75 and 1e75
 U = np.uint64  # sums of indices are unsigned: Numba would check signed ones for being negative
 
@@ -114,37 +114,50 @@ def add_product(gram, k, delta, y):
             y[k, r] += a * delta[m, r]
 
 
+@njit(**INLINE)
+def update_lane(W, r, alpha):
+    """q(l_ik, z_ik) of one row and its effect on its residual and ELBO terms (3.1)."""
+    tau, a, old = W[TAU + r], W[A_KK + r], W[OLD + r]
+    gradient = W[B_K + r] - W[Y_K + r]
+    linear = tau * (gradient + a * old)
+    s2 = 1.0 / (tau * a + alpha)
+    mu = s2 * linear
+    exponent = 0.5 * mu * linear
+    root = np.sqrt(alpha * s2)
+    odds = exp_lane(W[PRIOR + r] + exponent) * root
+    out = 1.0 / (1.0 + odds)
+    eta = odds * out
+    new = eta * mu
+    l2 = eta * (mu * mu + s2)
+    var = l2 - new * new
+    delta = new - old
+    W[RSS + r] += a * (delta * delta + var - W[OLD_VAR + r]) - 2.0 * delta * gradient
+    likely = odds > 1.0
+    W[LOG_TOP + r] *= root if likely else 1.0 + odds
+    W[LOG_BOTTOM + r] *= eta if likely else 1.0
+    W[LOADINGS + r] += W[PRIOR + r] + exponent * out if likely else -eta * exponent
+    W[MU + r] = mu
+    W[S2 + r] = s2
+    W[ETA + r] = eta
+    W[NEW + r] = new
+    W[L2 + r] = l2
+    W[VAR + r] = var
+    W[WEIGHTED + r] = tau * new
+    W[DELTA + r] = delta
+
+
 @njit(**OPTIONS)
 def update_factor(W, alpha):
-    """q(l_ik, z_ik) of LANES rows and its effect on their residuals and ELBO terms (3.1)."""
+    """`update_lane` of LANES rows with one slab precision."""
     for r in range(LANES):
-        tau, a, old = W[TAU + r], W[A_KK + r], W[OLD + r]
-        gradient = W[B_K + r] - W[Y_K + r]
-        linear = tau * (gradient + a * old)
-        s2 = 1.0 / (tau * a + alpha)
-        mu = s2 * linear
-        exponent = 0.5 * mu * linear
-        root = np.sqrt(alpha * s2)
-        odds = exp_lane(W[PRIOR + r] + exponent) * root
-        out = 1.0 / (1.0 + odds)
-        eta = odds * out
-        new = eta * mu
-        l2 = eta * (mu * mu + s2)
-        var = l2 - new * new
-        delta = new - old
-        W[RSS + r] += a * (delta * delta + var - W[OLD_VAR + r]) - 2.0 * delta * gradient
-        likely = odds > 1.0
-        W[LOG_TOP + r] *= root if likely else 1.0 + odds
-        W[LOG_BOTTOM + r] *= eta if likely else 1.0
-        W[LOADINGS + r] += W[PRIOR + r] + exponent * out if likely else -eta * exponent
-        W[MU + r] = mu
-        W[S2 + r] = s2
-        W[ETA + r] = eta
-        W[NEW + r] = new
-        W[L2 + r] = l2
-        W[VAR + r] = var
-        W[WEIGHTED + r] = tau * new
-        W[DELTA + r] = delta
+        update_lane(W, r, alpha)
+
+
+@njit(**OPTIONS)
+def update_grouped_factor(W):
+    """`update_lane` of LANES rows, each with the slab precision of its group."""
+    for r in range(LANES):
+        update_lane(W, r, W[ALPHA + r])
 
 
 @njit(**OPTIONS)
@@ -163,6 +176,18 @@ def add_totals(W, k, n, count, l2, weighted_var):
         total_eta += W[U(ETA) + U(r)]
         total_l2 += W[U(L2) + U(r)]
         total_var += W[U(TAU) + U(r)] * W[U(VAR) + U(r)]
-    count[k] += total_eta
-    l2[k] += total_l2
+    count[k, 0] += total_eta
+    l2[k, 0] += total_l2
+    weighted_var[k] += total_var
+
+
+@njit(**INLINE)
+def add_group_totals(W, k, n, group, row, count, l2, weighted_var):
+    """As add_totals, each row's in its group's."""
+    total_var = 0.0
+    for r in range(n):
+        own = group[row + U(r)]
+        count[k, own] += W[U(ETA) + U(r)]
+        l2[k, own] += W[U(L2) + U(r)]
+        total_var += W[U(TAU) + U(r)] * W[U(VAR) + U(r)]
     weighted_var[k] += total_var

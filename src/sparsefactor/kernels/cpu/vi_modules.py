@@ -214,7 +214,8 @@ def module_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sum
         R = min(problem.tile, G - tile)
         Y = problem.Y[tile : tile + R]
         np.dot(Y, F, b[: R * K].reshape(R, K))
-        LL_share, terms, count, l2 = sums.LL_share[t], sums.terms[t], sums.included[t], sums.l2[t]
+        LL_share, terms = sums.LL_share[t], sums.terms[t]
+        count, l2 = sums.included[t, :, 0], sums.l2[t, :, 0]
         members, active_in = modules.members[t], modules.active_in[t]
         count[:] = 0.0
         l2[:] = 0.0

@@ -20,6 +20,7 @@ from .lanes import LANES
 from .tiles import copy_matrix, packed_size, unpack
 from .vi_lanes import (
     A_KK,
+    ALPHA,
     B_K,
     DELTA,
     ETA,
@@ -38,6 +39,7 @@ from .vi_lanes import (
     WEIGHTED,
     Y_K,
     U,
+    add_group_totals,
     add_product,
     add_totals,
     expected_rss,
@@ -48,6 +50,7 @@ from .vi_lanes import (
     store,
     transpose,
     update_factor,
+    update_grouped_factor,
     update_tau,
 )
 from .vi_masked import add_row_products, multiply_rows, row_grams, row_outers
@@ -62,8 +65,9 @@ class VIMessage(NamedTuple):
     gram: Array  # (K, K)
     share: Array  # (N*, T) packed
     packed_gram: Array  # (1, T)
-    alpha: Array  # (K,)
-    prior: Array  # (K, 1 or G) logit(pi) + (E[log alpha] - log E[alpha]) / 2
+    alpha: Array  # (K, V)
+    prior: Array  # (K, 1, V or G) logit(pi) + (E[log alpha] - log E[alpha]) / 2
+    prior_row: NDArray[np.int64]  # (G,) which of these a row has; (0,) where all have the same
     scale: Array  # (K,)
 
 
@@ -124,15 +128,17 @@ def vi_scratch(Y: NDArray[np.floating], tile: int, K: int, masked: bool) -> VISc
 
 
 @njit(**OPTIONS)
-def vi_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sums, scratch, mask):
+def vi_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sums, scratch, mask, groups):
     """The row pass of tiles first_tile .. last_tile, leaving each tile's sums in `sums`.
 
-    mask: None for complete data, anything else for masked data; Numba compiles the one half or the other.
+    mask: None for complete data, anything else for masked data; Numba compiles the one half or the other. So it does
+    for groups: None for one group, anything else for several.
     """
     # Every field is looked up once, here: a look-up counts references, which inner loops must not.
     _, row_ss, half_count, tau_shape, start, columns, lists_missing = problem[:7]
     noise_shape, noise_rate = problem.noise_shape, problem.noise_rate
-    F, gram, share, packed_gram, alpha, prior, scale = message
+    F, gram, share, packed_gram, alpha, prior, prior_row, scale = message
+    group = problem.group
     mu_in, s2_in, eta_in, _ = rows_in
     mu_out, s2_out, eta_out, tau_out = rows_out
     W, b_tile, l_tile, weighted, narrow, LY, b, a_kk, mean, var, y, delta, grams, A, l, outer, packed_LL = scratch
@@ -148,8 +154,10 @@ def vi_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sums, s
         Y = problem.Y[tile : tile + R]
         np.dot(Y, F, b_tile[: R * K].reshape(R, K))
         LL, LL_share, terms, count, l2 = sums.LL[t], sums.LL_share[t], sums.terms[t], sums.included[t], sums.l2[t]
-        count[:] = 0.0
-        l2[:] = 0.0
+        for k in range(K):
+            for g in range(alpha.shape[1]):
+                count[k, g] = 0.0
+                l2[k, g] = 0.0
         terms[:] = 0.0
         weighted_var[:] = 0.0
         LL_share[:] = 0.0
@@ -187,7 +195,7 @@ def vi_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sums, s
                 load(W, Y_K, y, k)
                 if per_row:
                     for r in range(n):
-                        W[U(PRIOR) + U(r)] = prior[k, at + U(r)]
+                        W[U(PRIOR) + U(r)] = prior[k, prior_row[at + U(r)]]
                 else:
                     for r in range(LANES):
                         W[PRIOR + r] = prior[k, 0]
@@ -195,7 +203,12 @@ def vi_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sums, s
                 load(W, A_KK, a_kk, k)
                 load(W, OLD, mean, k)
                 load(W, OLD_VAR, var, k)
-                update_factor(W, alpha[k])
+                if groups is not None:
+                    for r in range(n):
+                        W[U(ALPHA) + U(r)] = alpha[k, group[at + U(r)]]
+                    update_grouped_factor(W)
+                else:
+                    update_factor(W, alpha[k, 0])
                 if k % FACTORS_PER_LOG == FACTORS_PER_LOG - 1:
                     flush_logs(W)
                 store(W, DELTA, delta, k, U(0), n)
@@ -209,7 +222,10 @@ def vi_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sums, s
                     l_tile[base + U(r)] = W[U(NEW) + U(r)]
                 for r in range(n):
                     weighted[base + U(r)] = W[U(WEIGHTED) + U(r)]
-                add_totals(W, k, n, count, l2, weighted_var)
+                if groups is not None:
+                    add_group_totals(W, k, n, group, at, count, l2, weighted_var)
+                else:
+                    add_totals(W, k, n, count, l2, weighted_var)
             flush_logs(W)
             for r in range(n):
                 terms[0] -= 0.5 * W[U(TAU) + U(r)] * W[U(RSS) + U(r)]
@@ -218,7 +234,8 @@ def vi_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sums, s
                 row_outers(row, n, start, columns, lists_missing, tau_out, mean, var, l, outer, packed_LL, LL_share)
 
         for k in range(K):
-            terms[1] += 0.5 * (count[k] - alpha[k] * l2[k])
+            for g in range(alpha.shape[1]):
+                terms[1] += 0.5 * (count[k, g] - alpha[k, g] * l2[k, g])
         for s in range(K * R):
             narrow[s] = weighted[s]
         np.dot(narrow[: K * R].reshape(K, R), Y, LY)

@@ -40,6 +40,7 @@ class Constants(NamedTuple):
     ones: Array  # (N,)
     no_share: Array  # (0, 0)
     no_tiles: Array  # (tiles, 0, 0)
+    no_rows: NDArray[np.int64]  # (0,)
 
 
 class Space(NamedTuple):
@@ -72,19 +73,19 @@ def carve(space, constants, tile, n_tiles, K, N, scale):
     outer, rest = rest[:T], rest[T:]
     packed, rest = rest[:T], rest[T:]
     gram, rest = rest[: K * K].reshape(K, K), rest[K * K :]
-    alpha, rest = rest[:K], rest[K:]
+    alpha, rest = rest[:K].reshape(K, 1), rest[K:]
     prior, rest = rest[:K].reshape(K, 1), rest[K:]
     LY, rest = rest[: n_tiles * K * N].reshape(n_tiles, K, N), rest[n_tiles * K * N :]
     LL, rest = rest[: n_tiles * K * K].reshape(n_tiles, K, K), rest[n_tiles * K * K :]
-    included, rest = rest[: n_tiles * K].reshape(n_tiles, K), rest[n_tiles * K :]
-    l2, rest = rest[: n_tiles * K].reshape(n_tiles, K), rest[n_tiles * K :]
+    included, rest = rest[: n_tiles * K].reshape(n_tiles, K, 1), rest[n_tiles * K :]
+    l2, rest = rest[: n_tiles * K].reshape(n_tiles, K, 1), rest[n_tiles * K :]
     terms = rest[: n_tiles * 3].reshape(n_tiles, 3)
     b, own = own[: tile * K], own[tile * K :]
     narrow, own = own[: tile * K], own[tile * K :]
     own_LY, own = own[: K * N].reshape(K, N), own[K * N :]
     F = own[: N * K].reshape(N, K)
     none = constants.no_share
-    message = VIMessage(F, gram, none, none, alpha, prior, scale)
+    message = VIMessage(F, gram, none, none, alpha, prior, constants.no_rows, scale)
     tiles = TileSums(LY, LL, constants.no_tiles, included, l2, terms)
     scratch = VIScratch(
         lanes[: FIELDS * LANES],
@@ -180,7 +181,7 @@ def small_finish(f_mean, f_var, a_shape, a_rate, pi_a, pi_b, scale, constants, p
     K, N = f_mean.shape
     G = problem.Y.shape[0]
     message, tiles, scratch = carve(space, constants, problem.tile, -(-G // problem.tile), K, N, scale)
-    F, gram, _, _, alpha, prior, _ = message
+    F, gram, _, _, alpha, prior, _, _ = message
     learnt = constants.logit.shape[0] == 0
     np.dot(f_mean, f_mean.T, gram)
     activations = float(K * N)
@@ -202,7 +203,7 @@ def small_finish(f_mean, f_var, a_shape, a_rate, pi_a, pi_b, scale, constants, p
                 activations += math.log(f_var[k, j])
         activations -= squares + total
         gram[k, k] += total
-        alpha[k] = a_shape[k] / a_rate[k]
+        alpha[k, 0] = a_shape[k] / a_rate[k]
         terms[4] -= gamma_kl(a_shape[k], a_rate[k], constants.loading_shape, constants.loading_rate)
         if learnt:
             psi_b = digamma(pi_b[k])
@@ -211,8 +212,8 @@ def small_finish(f_mean, f_var, a_shape, a_rate, pi_a, pi_b, scale, constants, p
             terms[5] -= beta_kl(pi_a[k], pi_b[k], constants.a, constants.b)
         else:
             logit = constants.logit[k]
-        prior[k, 0] = logit + 0.5 * (digamma(a_shape[k]) - math.log(a_rate[k]) - math.log(alpha[k]))
-    vi_tiles(0, tiles.LY.shape[0], problem, message, before, after, tiles, scratch, None)
+        prior[k, 0] = logit + 0.5 * (digamma(a_shape[k]) - math.log(a_rate[k]) - math.log(alpha[k, 0]))
+    vi_tiles(0, tiles.LY.shape[0], problem, message, before, after, tiles, scratch, None, None)
     add_tiles(tiles, LY, LL, constants.no_tiles, sums)
     for m in range(3):
         sums[2 * K + m] += constants.row_terms[m]

@@ -1,0 +1,172 @@
+"""Known groups of features (views): every conditional, the ELBO, the search, and what results tell of them."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from tests.helpers.elbo import direct_elbo, q_of
+from tests.helpers.problems import prior_for, random_gibbs_state, random_vi_state, small_data
+
+import sparsefactor as sf
+from sparsefactor.data import as_data
+from sparsefactor.gibbs.sweep import Gibbs
+from sparsefactor.kernels.contract import RowNoise
+from sparsefactor.kernels.reference import ReferenceKernels
+from sparsefactor.model import log_joint
+from sparsefactor.vi.cavi import CAVI
+
+SETTINGS = [
+    pytest.param(noise, inclusion, joint, missing, id=f"{noise}-{type(inclusion).__name__}-{joint}-{missing}")
+    for noise in ("feature", "shared", "sample")
+    for inclusion in ([0.3, 0.7], sf.Beta(1.5, 2.5))
+    for joint in (False, True)
+    for missing in (0.0, 0.3)
+]
+LABELS = ["rna", "protein", "rna", "rna", "protein", "rna"]
+
+
+def cavi_for(noise, inclusion, joint, missing) -> CAVI:
+    data = small_data(missing=missing)
+    prior = prior_for(2, inclusion=inclusion, noise=noise, groups=LABELS)
+    return CAVI(data, prior, ReferenceKernels(data, prior), joint=joint)
+
+
+# ---- the equations ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("noise", "inclusion", "joint", "missing"), SETTINGS)
+def test_the_elbo_is_complete_and_never_falls(noise, inclusion, joint, missing):
+    cavi = cavi_for(noise, inclusion, joint, missing)
+    state = random_vi_state(cavi)
+    q = q_of(cavi.data, cavi.prior, state.rows, state.columns)
+    assert state.columns.alpha_shape.shape == (2, 2)
+    assert state.elbo == pytest.approx(direct_elbo(cavi.data, cavi.prior, q), rel=1e-10)
+    trace = [state.elbo]
+    for t in range(100):
+        state = cavi.sweep(state, rescale=t % 2 == 1)
+        trace.append(state.elbo)
+    assert np.all(np.diff(trace) >= -1e-10)
+    q = q_of(cavi.data, cavi.prior, state.rows, state.columns)
+    assert state.elbo == pytest.approx(direct_elbo(cavi.data, cavi.prior, q), rel=1e-10)
+
+
+def test_rescaling_with_groups_is_exact_and_optimal():
+    cavi = cavi_for("feature", 0.4, False, 0.0)
+    state = random_vi_state(cavi)
+
+    def elbo(c):
+        """Of the state with its factors' activations c times as large."""
+        columns = state.columns._replace(
+            f_mean=state.columns.f_mean * c[:, None],
+            f_var=state.columns.f_var * c[:, None] ** 2,
+            alpha_rate=state.columns.alpha_rate / c[:, None] ** 2,
+        )
+        rows = state.rows._replace(mu=state.rows.mu / c, s2=state.rows.s2 / c**2)
+        return direct_elbo(cavi.data, cavi.prior, q_of(cavi.data, cavi.prior, rows, columns))
+
+    _, scale = cavi.rescale(state.columns)
+    best = elbo(1 / scale)
+    assert best > state.elbo
+    assert all(elbo(factor / scale) < best for factor in (0.99, 1.01))
+
+
+def test_every_inclusion_matches_the_enumeration_of_all_configurations():
+    G, N, K = 3, 4, 2
+    data = small_data(G, N, K, seed=3)
+    prior = prior_for(K, inclusion=sf.Beta(1.0, 2.0), groups=["a", "b", "a"])
+    kernels = ReferenceKernels(data, prior)
+    gibbs, state = Gibbs(data, prior, kernels), random_gibbs_state(data, prior, seed=1)
+    message, gamma = gibbs.message(state), np.ones(G)
+    quiet = RowNoise(uniform=np.full((G, K), 0.5), normal=np.zeros((G, K)), gamma=gamma)
+    tau = kernels.gibbs_row_pass(state.rows, message, quiet)[0].tau
+    alpha, pi = state.alpha.T[[0, 1, 0]], state.pi.T[[0, 1, 0]]
+
+    def log_marginal(Z):
+        total = np.sum(Z * np.log(pi) + (1 - Z) * np.log(1 - pi))
+        for i in range(G):
+            F, slab = state.F[Z[i] == 1], alpha[i, Z[i] == 1]
+            cov = F.T @ np.diag(1 / slab) @ F + np.eye(N) / tau[i]
+            total += stats.multivariate_normal.logpdf(data.Y[i], np.zeros(N), cov)
+        return total
+
+    for flat, configuration in enumerate(product((0, 1), repeat=G * K)):
+        Z = np.reshape(configuration, (G, K)).astype(np.int8)
+        i, k = divmod(flat % (G * K), K)
+        one, zero = Z.copy(), Z.copy()
+        one[i, k], zero[i, k] = 1, 0
+        p = 1 / (1 + np.exp(log_marginal(zero) - log_marginal(one)))
+        for shift, expected in ((-1e-9, 1), (1e-9, 0)):
+            uniform = np.where(Z == 1, 0.0, 1.0)
+            uniform[i, k] = p + shift
+            noise = RowNoise(uniform=uniform, normal=np.zeros((G, K)), gamma=gamma)
+            assert kernels.gibbs_row_pass(state.rows._replace(Z=Z), message, noise)[0].Z[i, k] == expected
+
+
+@pytest.mark.parametrize("inclusion", [[0.3, 0.7], sf.Beta(1.5, 2.5)])
+def test_the_log_joint_has_slab_precisions_and_rates_integrated_out(inclusion):
+    """p(all) / p(alpha, pi | the rest) does not depend on alpha and pi, and is what a sweep reports."""
+    data = small_data(missing=0.2)
+    prior = prior_for(2, inclusion=inclusion, groups=LABELS)
+    gibbs = Gibbs(data, prior, ReferenceKernels(data, prior))
+    state, sums = gibbs.draw(random_gibbs_state(data, prior), (1, 2), 0)
+    rng = np.random.default_rng(0)
+    settled = gibbs.prior
+    for _ in range(3):
+        alpha, pi = rng.gamma(2.0, 1.0, (2, 2)), rng.uniform(0.1, 0.9, (2, 2))
+        learnt = settled.learns_inclusion
+        whole = log_joint(
+            data, settled, L=state.loadings, F=state.F, Z=state.rows.Z, tau=state.rows.tau, alpha=alpha,
+            pi=pi if learnt else None,
+        )  # fmt: skip
+        shape, rate = settled.loading_shape + 0.5 * sums.active, settled.loading_rate + 0.5 * sums.l2
+        whole -= np.sum(stats.gamma.logpdf(alpha, shape, scale=1 / rate))
+        if learnt:
+            size = np.array([4, 2])
+            a, b = settled.inclusion.a, settled.inclusion.b
+            whole -= np.sum(stats.beta.logpdf(pi, a + sums.active, b + size - sums.active))
+        assert gibbs.log_joint(state, sums) == pytest.approx(whole, rel=1e-9)
+
+
+# ---- what may be passed -----------------------------------------------------------------------------------------
+
+
+def test_labels_by_name_and_by_position_are_the_same_prior():
+    X = pd.DataFrame(np.random.default_rng(0).standard_normal((6, 3)), columns=["a", "b", "c"])
+    data = as_data(X)
+    by_position = sf.Prior(n_factors=1, groups=["y", "x", "y"]).in_units_of(data)
+    by_dict = sf.Prior(n_factors=1, groups={"b": "x", "c": "y", "a": "y", "unused": "z"}).in_units_of(data)
+    by_series = sf.Prior(n_factors=1, groups=pd.Series(["x", "y", "y"], index=["b", "c", "a"])).in_units_of(data)
+    numbered = sf.Prior(n_factors=1, groups=pd.Series(["y", "x", "y"])).in_units_of(data)
+    for prior in (by_position, by_dict, by_series, numbered):
+        assert prior.group_names.tolist() == ["y", "x"]
+        assert prior.group_index.tolist() == [0, 1, 0]
+        np.testing.assert_array_equal(prior.loading_rate, by_position.loading_rate)
+    assert not sf.Prior(n_factors=1, groups=["one"] * 3).in_units_of(data).grouped
+
+
+@pytest.mark.parametrize(
+    ("groups", "match"),
+    [
+        (["a", "b"], "one label per feature; got 2 labels for 3 features"),
+        ({"a": "x", "b": "y"}, "must cover every feature of X; 1 of 3 have none, the first 'c'"),
+        (["a", None, "b"], "every feature must have a group; feature 1 has none"),
+        ({"a": "x", "b": float("nan"), "c": "y"}, "every feature must have a group; feature 'b' has none"),
+        (np.zeros((3, 2)), "one label per feature, or labels by feature name"),
+        ("rna", "one label per feature, or labels by feature name"),
+        ([], "one label per feature, or labels by feature name"),
+        ({}, "one label per feature, or labels by feature name"),
+    ],
+)
+def test_groups_that_do_not_cover_the_features_are_refused(groups, match):
+    X = pd.DataFrame(np.random.default_rng(0).standard_normal((6, 3)), columns=["a", "b", "c"])
+    with pytest.raises(ValueError, match=match):
+        sf.fit_vi(X, sf.Prior(n_factors=1, groups=groups))
+
+
+def test_groups_and_modules_together_are_refused():
+    with pytest.raises(ValueError, match="known groups or in unknown modules, not in both"):
+        sf.Prior(n_factors=2, n_modules=2, groups=["a", "b"])
