@@ -15,9 +15,11 @@ import pytest
 from typer.testing import CliRunner
 
 import sparsefactor as sf
-from sparsefactor.cli import app, console, fitting
+from sparsefactor.cli import app, console
 from sparsefactor.cli.app import EXAMPLES
 from sparsefactor.cli.spelling import as_options, spelt
+from sparsefactor.kernels.cpu.compiled import COMPILING
+from sparsefactor.notices import announce
 
 RUNNER = CliRunner()
 QUICK = ("--chains", 2, "--warmup", 2, "--draws", 3)
@@ -303,11 +305,16 @@ def test_modules(table, tmp_path) -> None:
     assert p.module_prob.shape == (12, 3)
 
 
-def test_compiling_is_announced(monkeypatch) -> None:
-    monkeypatch.setattr(fitting, "_on_disk", lambda kernel: False)
-    assert "compiled" in fitting.announced("Fitting")
-    monkeypatch.setattr(fitting, "_on_disk", lambda kernel: True)
-    assert fitting.announced("Fitting") == "Fitting"
+def test_compiling_is_announced_once(table, tmp_path, monkeypatch) -> None:
+    def compiles(*_, **__):
+        announce(COMPILING)
+        announce(COMPILING)
+        raise ValueError("enough")
+
+    monkeypatch.setattr(sf, "fit_vi", compiles, raising=False)
+    done = invoke("fit", table, "-k", 2, "--out", tmp_path / "p.sf")
+    assert done.stderr.count(COMPILING) == 1
+    assert COMPILING not in invoke("fit", table, "-k", 2, "--out", tmp_path / "p.sf", "--quiet").stderr
 
 
 # ---- looking --------------------------------------------------------------------------------------------------------

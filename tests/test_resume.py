@@ -19,6 +19,7 @@ from tests.helpers.runs import PRIOR, RUN, SIM, assert_same_bits, chunk_file, sa
 import sparsefactor as sf
 from sparsefactor.mcmc import checkpoint, runner
 from sparsefactor.mcmc.chain import Chain
+from sparsefactor.mcmc.progress import Display
 from sparsefactor.mcmc.run_folder import sole_writer
 from sparsefactor.storage.draws import Layout
 
@@ -188,14 +189,16 @@ def test_number_of_jobs_changes_nothing(tmp_path, whole):
 
 
 def test_an_interrupt_saves_every_chain_where_it_is(tmp_path, whole, monkeypatch):
-    def interrupt(reports: list) -> None:
-        if reports[0].sweep > 30:
+    def interrupt(display: Display) -> None:
+        if display.chains[0].sweep > 30:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(runner, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(Display, "look", interrupt)
     path = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        sample(path, progress=interrupt, n_jobs=1, checkpoint_seconds=1000)
+        sample(path, n_jobs=1, checkpoint_seconds=1000)
+    monkeypatch.undo()
     token = json.loads((path / "run.json").read_text())["token"]
     assert checkpoint.read_latest(path / "checkpoints", token, 0).sweep > 30
     assert_same_bits(sample(path), whole)
@@ -454,14 +457,16 @@ CHILD = """
 import json, sys
 import sparsefactor as sf
 from sparsefactor.mcmc import runner
+from sparsefactor.mcmc.progress import Display
 from tests.test_resume import KILLED_RUN, PRIOR, SIM
 runner.LOOK_SECONDS = 0.02
 
-def tell(reports):
-    print(json.dumps([report.sweep for report in reports]), flush=True)
+def tell(display):
+    print(json.dumps([chain.sweep for chain in display.chains]), flush=True)
 
+Display.look = tell
 print("ready", flush=True)
-sf.sample(SIM.X, PRIOR, **{**KILLED_RUN, "progress": tell}, path=sys.argv[1], n_jobs=int(sys.argv[2]))
+sf.sample(SIM.X, PRIOR, **{**KILLED_RUN, "progress": False}, path=sys.argv[1], n_jobs=int(sys.argv[2]))
 """
 
 

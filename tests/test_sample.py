@@ -15,7 +15,7 @@ import pytest
 
 import sparsefactor as sf
 from sparsefactor.mcmc.finish import label
-from sparsefactor.mcmc.progress import ChainProgress, Display
+from sparsefactor.mcmc.progress import Display
 from sparsefactor.storage.draws import MemoryDraws
 from sparsefactor.storage.moments import add_signal
 
@@ -169,48 +169,16 @@ def test_number_of_jobs_changes_no_bit(missing):
         np.testing.assert_array_equal(run.signal_mean, runs[0].signal_mean)
 
 
-def test_progress_is_told_to_a_callback(easy, monkeypatch):
-    monkeypatch.setattr("sparsefactor.mcmc.runner.LOOK_SECONDS", 0.001)
-    told: list[list[ChainProgress]] = []
-    sf.sample(easy.X, PRIOR, **SHORT, thin=3, progress=told.append)
-    for chain, last in enumerate(told[-1]):
-        assert (last.chain, last.sweep, last.n_sweeps, last.kept) == (chain, 90, 90, 20)
-        assert last.active_loadings > 0
-        assert np.isfinite(last.log_joint)
-    assert all(now.sweep >= then.sweep for now, then in zip(told[-1], told[0], strict=True))
-    assert len(told) > 1
-
-
-def test_an_error_in_a_callback_stops_the_run(easy):
-    def fail(_reports) -> None:
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        sf.sample(easy.X, PRIOR, **SHORT, progress=fail)
-
-
 def test_nothing_is_printed_where_there_is_no_terminal(easy, capfd):
     sf.sample(easy.X, PRIOR, **SHORT)
     assert capfd.readouterr() == ("", "")
-
-
-@pytest.mark.parametrize("rich", [True, False])
-def test_progress_is_shown_on_standard_error_only(easy, capfd, monkeypatch, rich):
-    if not rich:
-        monkeypatch.setitem(sys.modules, "rich", None)
-    sf.sample(easy.X, PRIOR, **SHORT, progress=True)
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert "100%" in err
-    assert "active" in err
-    assert "sweeps/s" in err
 
 
 def test_rates_and_times_left(monkeypatch):
     seconds = iter([0.0, 0.0, 10.0, 20.0])
     monkeypatch.setattr("sparsefactor.mcmc.progress.time.monotonic", lambda: next(seconds))
     chain = SimpleNamespace(number=0, sweep=500, plan=SimpleNamespace(n_sweeps=4500), kept=0, active=3, log_joint=-1.0)
-    display = Display([chain], False)
+    display = Display([chain])
     assert "waiting" in str(display.report(chain))
     chain.sweep = 1500
     report = display.report(chain)

@@ -53,7 +53,7 @@ def test_without_until_it_ends_as_asked(X):
 def test_wrong_settings_are_refused(X):
     with pytest.raises(ValueError, match="until must be None or \"converged\"; got 'done'"):
         sf.sample(X, PRIOR, until="done")
-    with pytest.raises(ValueError, match="max_seconds must be zero or positive"):
+    with pytest.raises(ValueError, match="max_seconds is for a run that goes on by itself; got 10 with until=None"):
         sf.sample(X, PRIOR, max_seconds=10)
     with pytest.raises(ValueError, match="max_seconds must be zero or positive"):
         sf.sample(X, PRIOR, until="converged", max_seconds=-1)

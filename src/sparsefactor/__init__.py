@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .interop import tl as tl
     from .kernels.cpu.compiled import CacheWarning as CacheWarning
     from .mcmc import CheckpointWarning as CheckpointWarning
+    from .mcmc import MCMCProgress as MCMCProgress
     from .mcmc import sample as sample
     from .metrics import baseline as baseline
     from .metrics import confusion as confusion
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from .start import Start as Start
     from .storage import load as load
     from .vi import ConvergenceWarning as ConvergenceWarning
+    from .vi import VIProgress as VIProgress
     from .vi import fit_vi as fit_vi
 
 _HOME = {
@@ -58,12 +60,14 @@ _HOME = {
     "Diagnostics": "diagnostics",
     "Enrichment": "genesets",
     "MCMCPosterior": "posterior",
+    "MCMCProgress": "mcmc",
     "Prior": "model",
     "SamplingWarning": "diagnostics",
     "SparseFactorAnalysis": "estimator",
     "Start": "start",
     "Status": "posterior",
     "VIPosterior": "posterior",
+    "VIProgress": "vi",
     "annotate": "genesets",
     "baseline": "metrics",
     "choose_n_factors": "choice",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,36 @@ def checked_flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool | np.bool_):
         raise TypeError(f"{name} must be True or False; got {value!r}; pass one of them")
     return bool(value)
+
+
+def checked_choice(name: str, value: Any, choices: Sequence[str], also: str = "") -> str:
+    """One of some words; anything else is refused. also: what else may be passed, as it stands in the message."""
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name} must be one of {tuple(choices)}{also}; got {value!r}; choose one of them")
+    return value
+
+
+def checked_number(name: str, value: Any, remedy: str = "the default suits most data") -> float:
+    """A finite number that is zero or positive; anything else is refused."""
+    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not (number and np.isfinite(value) and value >= 0):
+        raise ValueError(f"{name} must be zero or positive; got {value!r}; {remedy}")
+    return float(value)
+
+
+def check_watching(progress: Any, callback: Any) -> None:
+    """What is shown and told while a run goes on."""
+    if callable(progress):
+        raise TypeError(f"progress must be True, False or None; got the function {progress!r}; pass it as callback=")
+    if not (progress is None or isinstance(progress, bool | np.bool_)):
+        raise TypeError(f"progress must be True, False or None; got {progress!r}; pass one of them")
+    if not (callback is None or callable(callback)):
+        raise TypeError(f"callback must be a function of one argument, or None; got {callback!r}; pass one of them")
+
+
+def says_stop(answer: Any) -> bool:
+    """Whether a callback's answer is True itself: what a function happens to return must not end a run."""
+    return isinstance(answer, bool | np.bool_) and bool(answer)
 
 
 def seed_number(seed: Any) -> int:

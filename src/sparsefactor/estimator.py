@@ -54,7 +54,7 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     warm_start : bool
         Begin the next fit where this one ended.
     verbose : int
-        Show the progress of sampling.
+        Show the progress of the fit.
 
     Attributes
     ----------
@@ -147,7 +147,7 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         jobs = effective_n_jobs(self.n_jobs)
         if self.inference == "vi":
             ends = {"n_trials": self.n_init, "tol": self.tol, "max_iter": self.max_iter, "n_threads": jobs}
-            return fit_vi(X, prior, **ends, **shared)
+            return fit_vi(X, prior, progress=bool(self.verbose), **ends, **shared)
         counts = {"n_chains": self.n_chains, "n_warmup": self.n_warmup, "n_draws": self.n_draws, "n_jobs": jobs}
         return sample(X, prior, progress=bool(self.verbose), **counts, **shared)
 

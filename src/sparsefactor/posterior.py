@@ -49,6 +49,7 @@ class Status(enum.Enum):
     CONVERGED = "The ELBO's change fell below the tolerance."
     MAX_ITER = "Stopped at max_iter before the ELBO settled; raise max_iter, or loosen tol."
     INTERRUPTED = "Interrupted by the user; the state reached so far is kept; fit again to go on."
+    STOPPED = "Stopped by the callback; the best state reached so far is kept; fit again to go on."
     DROPPED = "Dropped while racing: other trials were ahead; pass race=False to run every trial to the end."
 
 

@@ -65,7 +65,8 @@ def judged(
         # One fit of many that stops early is a line of the table, not a reason to stop.
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.simplefilter("ignore", SamplingWarning)
-        p = METHODS[inference](seen if columns is None else pd.DataFrame(seen, columns=columns), prior, **options)
+        X = seen if columns is None else pd.DataFrame(seen, columns=columns)
+        p = METHODS[inference](X, prior, progress=False, **options)
     seconds = time.perf_counter() - begin
     density = p.log_density(np.where(held, values, np.nan), of="entries")
     return {

@@ -166,6 +166,6 @@ def _check(priors: Any, inference: str, n_masks: Any, share: Any, options: dict[
         raise ValueError(f"n_masks must be a whole number of at least 2, for a spread; got {n_masks!r}; raise it")
     if isinstance(share, bool) or not isinstance(share, int | float | np.number) or not 0 < share < 1:
         raise ValueError(f"share must lie strictly between 0 and 1; got {share!r}; pass e.g. 0.1")
-    taken = {"prior", "X", "n_threads", "path", "resume"} & set(options)
+    taken = {"prior", "X", "n_threads", "path", "resume", "callback"} & set(options)
     if taken:
         raise ValueError(f"{taken.pop()} cannot be an option of the fits, which compare sets itself; leave it out")

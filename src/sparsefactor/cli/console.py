@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import typer
 
+from ..notices import listening
 from ..reading.names import UNPRINTABLE, shown
 
 DONE, FAILED, NOT_TRUSTED, INTERRUPTED = 0, 1, 3, 130  # 2 is typer's, for a command that cannot be read
@@ -104,10 +105,21 @@ class Spinner:
 def working(text: str, long: bool = False) -> Iterator[Spinner]:
     """Say that something takes a while."""
     spinner = Spinner(text, long)
-    try:
-        yield spinner
-    finally:
-        spinner.stop()
+    with listening(note if spinner.status is None else spinner.say):
+        try:
+            yield spinner
+        finally:
+            spinner.stop()
+
+
+@contextmanager
+def under_way(text: str) -> Iterator[bool]:
+    """Around a fit: whether it is to show its own progress; where it is not, a line before, and one if it compiles."""
+    shown = sys.stderr.isatty() and not settings.quiet
+    if not shown:
+        note(f"{text} ...")
+    with listening(None if shown else note):
+        yield shown
 
 
 def seconds_since(begin: float) -> str:

@@ -18,7 +18,7 @@ import sparsefactor as sf
 from ..reading import Choices, Table
 from . import console
 from .app import command
-from .console import INTERRUPTED, NOT_TRUSTED, answer, note, seconds_since, warn, working
+from .console import INTERRUPTED, NOT_TRUSTED, answer, note, seconds_since, under_way, warn
 from .files import check_folder_out, check_out, read_and_say
 from .options import Center, Data, Factors, Inclusion, Modules, Noise, NoiseOf, Out, Scale, Seed, prior_of
 from .spelling import spelt
@@ -28,23 +28,6 @@ MORE_ITERATIONS = 50_000
 
 class Until(StrEnum):
     converged = "converged"
-
-
-def announced(method: str) -> str:
-    """What is said before the work: compiling comes first where nothing lies compiled on disk."""
-    from ..kernels.cpu import gibbs_rows, vi_rows
-
-    kernels = [vi_rows.vi_tiles, *([gibbs_rows.gibbs_tiles] if method == "Sampling" else [])]
-    try:
-        ready = all(_on_disk(kernel) for kernel in kernels)
-    except (AttributeError, TypeError, OSError):
-        ready = True
-    return method if ready else f"{method}; the first time, kernels are compiled, which takes half a minute"
-
-
-def _on_disk(kernel: Any) -> bool:
-    name = f"{kernel.__module__.rpartition('.')[2]}.{kernel.__name__}-*.nbi"
-    return any(Path(kernel.stats.cache_path).glob(name))
 
 
 @command(
@@ -73,7 +56,7 @@ def fit(
     prior = prior_of(factors, inclusion, modules, noise)
     data = read_and_say(table, choices, center, scale)
     begin = time.monotonic()
-    with working(announced("Fitting"), long=True), warnings.catch_warnings():
+    with under_way("Fitting") as progress, warnings.catch_warnings():
         warnings.simplefilter("ignore", sf.ConvergenceWarning)  # said below, in the words of the command line
         p = sf.fit_vi(
             data.frame,
@@ -85,6 +68,7 @@ def fit(
             center=center,
             scale=scale,
             seed=seed,
+            progress=progress,
         )
     p.save(out)
     facts = {"out": out, "elbo": p.elbo, "status": p.status.name, "converged": p.converged, "read": data.facts()}
@@ -195,26 +179,9 @@ def _folder(out: Path | None, path: Path | None, resume: Path | None) -> Path:
 
 
 def _sampled(data: Table, prior: sf.Prior, **settings: Any) -> sf.MCMCPosterior:
-    """Sample, with a spinner until the chains move, and their bars from then on."""
-    with working(announced("Sampling"), long=True) as spinner, warnings.catch_warnings():
+    with under_way("Sampling") as progress, warnings.catch_warnings():
         warnings.simplefilter("ignore", sf.SamplingWarning)  # the verdict is printed
-        progress: Any = False
-        view: Any = None
-        if spinner.status is not None:
-            from ..mcmc.progress import RichView
-
-            def progress(reports: Any) -> None:
-                nonlocal view
-                if view is None:
-                    spinner.stop()
-                    view = RichView()
-                view.show(reports)
-
-        try:
-            return sf.sample(data.frame, prior, progress=progress, **settings)
-        finally:
-            if view is not None:
-                view.close()
+        return sf.sample(data.frame, prior, progress=progress, **settings)
 
 
 def _said() -> str:

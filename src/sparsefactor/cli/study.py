@@ -107,7 +107,8 @@ def benchmark(features: int = 800, samples: int = 100, factors: int = 6, sweeps:
     prior = sf.Prior(n_factors=factors, inclusion=0.1)
 
     def vi(n: int) -> None:
-        sf.fit_vi(X, prior, n_trials=1, init="random", race=False, accelerate=False, max_iter=n, tol=0, rtol=0)
+        ends: dict[str, Any] = {"max_iter": n, "tol": 0, "rtol": 0}
+        sf.fit_vi(X, prior, n_trials=1, init="random", race=False, accelerate=False, progress=False, **ends)
 
     def gibbs(n: int) -> None:
         sf.sample(X, prior, n_chains=1, n_warmup=0, n_draws=1, thin=n, moves=(), init="random", progress=False)

@@ -2,3 +2,4 @@
 
 from .checkpoint import CheckpointWarning as CheckpointWarning
 from .sample import sample as sample
+from .watch import MCMCProgress as MCMCProgress

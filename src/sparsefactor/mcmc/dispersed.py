@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -45,27 +45,34 @@ def stop_if_interrupted(vi: VIPosterior) -> None:
     """fit_vi keeps what it has when it is interrupted; a half-done start is none."""
     if vi.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
+    if vi.status is Status.STOPPED:
+        raise RuntimeError(
+            "a run must have a draw before it is stopped; the callback returned True while a start was looked for; "
+            "return True once progress.kept is positive"
+        )
 
 
-def searched_start(
-    data: Data, prior: Prior, chain: int, seed: int, backend: str = "auto", n_threads: int | None = None
-) -> Start:
-    """Around the best optimum of a search of the chain's own."""
+def searched_start(data: Data, prior: Prior, chain: int, seed: int, **settings: Any) -> Start:
+    """Around the best optimum of a search of the chain's own. settings: of fit_vi."""
     own = int(np.random.SeedSequence([seed, chain]).generate_state(1)[0])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # a start need not have converged
-        vi = fit_vi(data, one_module(prior), seed=own, backend=backend, max_iter=500, tol=1e-2, n_threads=n_threads)
+        vi = fit_vi(data, one_module(prior), seed=own, max_iter=500, tol=1e-2, progress=False, **settings)
     stop_if_interrupted(vi)
     return dispersed_start(vi, prior, np.random.default_rng([seed, chain, 3]), data.unit)
 
 
-def optima(data: Data, prior: Prior, n_chains: int, seed: int, backend: str) -> Iterator[Start]:
-    """One start per chain, at the VI optimum that a start of its own climbs to."""
+def optimum_start(data: Data, prior: Prior, chain: int, seed: int, **settings: Any) -> Start:
+    """At the VI optimum that a start of the chain's own climbs to."""
     sought = one_module(prior)
-    for chain in range(n_chains):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # a start need not have converged
-            name, own = PORTFOLIO[chain % len(PORTFOLIO)], seed + chain
-            vi = fit_vi(data, sought, init=name, n_trials=1, race=False, seed=own, backend=backend, tol=1e-2)
-        stop_if_interrupted(vi)
-        yield dispersed_start(vi, sought, np.random.default_rng([seed, chain, 3]), data.unit)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a start need not have converged
+        climb: dict[str, Any] = {
+            "init": PORTFOLIO[chain % len(PORTFOLIO)],
+            "n_trials": 1,
+            "race": False,
+            "seed": seed + chain,
+        }
+        vi = fit_vi(data, sought, tol=1e-2, progress=False, **climb, **settings)
+    stop_if_interrupted(vi)
+    return dispersed_start(vi, sought, np.random.default_rng([seed, chain, 3]), data.unit)

@@ -5,21 +5,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
 from ..arrange import arranged_prior, arrangement
+from ..data import Data
 from ..explained import fit_sums
 from ..model import Prior
 from ..posterior import Labels, MCMCPosterior
 from ..relabel import Relabelling, fixed_point
-from ..storage.draws import Sink
 from ..storage.lazy import relabelled_tree
 from ..storage.moments import arranged, blocks, chain_moments, mixture, posterior_fields
-from .chain import Chain
 
 logger = logging.getLogger("sparsefactor")
 
@@ -67,16 +66,30 @@ def label(draws: xr.DataTree, prior: Prior) -> Relabelling:
     return found
 
 
+class Draws(Protocol):
+    """Draws that a posterior is made of."""
+
+    def tree(self) -> xr.DataTree: ...
+
+    def labelled(self, permutations: NDArray[np.intp], signs: NDArray[np.int8]) -> xr.DataTree: ...
+
+
+class Signal(NamedTuple):
+    """(n_samples, n_features) the sum of F'L' over a chain's draws, and their number."""
+
+    total: NDArray[np.float64]
+    n: int
+
+
 def posterior(
-    prior: Prior, labels: Labels, sink: Sink, chains: Sequence[Chain], record: dict[str, Any] | None = None
+    prior: Prior, labels: Labels, sink: Draws, signals: Sequence[Signal], data: Data, record: dict[str, Any]
 ) -> MCMCPosterior:
     """The public result: one labelling for all draws, strongest factor first, and their moments."""
     labelling = label(sink.tree(), prior)
-    weights = np.full(len(chains), 1.0 / len(chains))
+    weights = np.full(len(signals), 1.0 / len(signals))
     moments = chain_moments(relabelled_tree(sink.tree(), labelling.permutations, labelling.signs))
     L, F = moments["loadings"][0], moments["activations"][0]
-    data = chains[0].gibbs.data
-    sums = fit_sums(data, [partial(_fit, chain) for chain in chains], L / data.unit, F)
+    sums = fit_sums(data, [partial(_fit, signal, data.unit) for signal in signals], L / data.unit, F)
     order, signs = arrangement(sums, L.mean(axis=0))
     permutations, all_signs = labelling.permutations[..., order], labelling.signs[..., order] * signs
     draws = sink.labelled(permutations, all_signs)
@@ -88,22 +101,22 @@ def posterior(
         labels=labels,
         **posterior_fields(mixture(arranged(moments, order, signs), weights)),
         draws=draws,
-        signal_mean=_mean_signal(chains),
+        signal_mean=_mean_signal(signals),
         permutations=permutations,
         signs=all_signs,
         fit_sums=sums.take(order),
-        record=record or {},
+        record=record,
     )
 
 
-def _fit(chain: Chain, rows: slice) -> NDArray[np.float64]:
+def _fit(signal: Signal, unit: float, rows: slice) -> NDArray[np.float64]:
     """(features, n_samples) the chain's mean of LF, in the units of data.Y."""
-    return np.asarray(chain.signal[:, rows].T / (chain.kept * chain.gibbs.data.unit))
+    return np.asarray(signal.total[:, rows].T / (signal.n * unit))
 
 
-def _mean_signal(chains: Sequence[Chain]) -> NDArray[np.float64]:
+def _mean_signal(signals: Sequence[Signal]) -> NDArray[np.float64]:
     """(n_samples, n_features): the chains' mean of F'L', a sample at a time."""
-    mean = np.empty_like(chains[0].signal)
+    mean = np.empty_like(signals[0].total)
     for part in blocks(len(mean), 1):
-        mean[part] = np.mean([chain.signal[part] / chain.kept for chain in chains], axis=0)
+        mean[part] = np.mean([signal.total[part] / signal.n for signal in signals], axis=0)
     return mean

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from ..checks import check_watching, checked_choice, checked_count, checked_number
 from ..data import Data
 from ..gibbs.moves import MOVES
 from ..model import Prior
@@ -15,7 +14,7 @@ from ..start import INITS, Start
 from ..storage.draws import PRECISIONS
 from . import run_folder
 from .chain import Plan
-from .progress import Callback
+from .watch import Callback
 
 CHAIN_INITS = (*INITS, "optima")
 # Noise precisions are of the order of the scale's inverse square, and single precision ends near 1e38.
@@ -36,7 +35,8 @@ class Options:
     seed: int
     backend: str
     n_jobs: int | None
-    progress: bool | Callback | None
+    progress: bool | None
+    callback: Callback | None
     path: Path | None
     checkpoint_seconds: float
     precision: str
@@ -47,37 +47,25 @@ class Options:
     def __post_init__(self) -> None:
         for name, least in (("n_chains", 1), ("n_warmup", 0), ("n_draws", 1), ("thin", 1), ("seed", 0), ("n_jobs", 1)):
             value = getattr(self, name)
-            if name == "n_jobs" and value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}; raise it")
-            object.__setattr__(self, name, int(value))
-        named = isinstance(self.init, str) and self.init in CHAIN_INITS
-        if not named and not isinstance(self.init, Start):
-            raise ValueError(f"init must be one of {CHAIN_INITS} or a Start; got {self.init!r}; choose one of them")
+            if name != "n_jobs" or value is not None:
+                object.__setattr__(self, name, checked_count(name, value, least))
+        if not isinstance(self.init, Start):
+            checked_choice("init", self.init, CHAIN_INITS, " or a Start")
         unknown = [name for name in self.moves if not isinstance(name, str) or name not in MOVES]
         if unknown:
             raise ValueError(f"moves must be among {tuple(MOVES)}; got {unknown[0]!r}; leave it out")
-        if not isinstance(self.precision, str) or self.precision not in PRECISIONS:
-            raise ValueError(f"precision must be one of {PRECISIONS}; got {self.precision!r}; choose one of them")
-        if not _is_number(self.checkpoint_seconds):
-            raise ValueError(
-                f"checkpoint_seconds must be zero or positive; got {self.checkpoint_seconds!r}; the default suits most"
-            )
-        object.__setattr__(self, "checkpoint_seconds", float(self.checkpoint_seconds))
+        checked_choice("precision", self.precision, PRECISIONS)
+        object.__setattr__(self, "checkpoint_seconds", checked_number("checkpoint_seconds", self.checkpoint_seconds))
         if self.until not in (None, "converged"):
             raise ValueError(f'until must be None or "converged"; got {self.until!r}; pass one of them')
         if self.max_seconds is not None:
-            if self.until is None or not _is_number(self.max_seconds):
+            if self.until is None:
                 raise ValueError(
-                    f"max_seconds must be zero or positive, and is for a run that goes on by itself; got "
-                    f'{self.max_seconds!r} with until={self.until!r}; pass a number and until="converged"'
+                    f"max_seconds is for a run that goes on by itself; got {self.max_seconds!r} with until=None; "
+                    'pass until="converged" too'
                 )
-            object.__setattr__(self, "max_seconds", float(self.max_seconds))
-        if not (self.progress is None or isinstance(self.progress, bool) or callable(self.progress)):
-            raise TypeError(
-                f"progress must be True, False, None or a function; got {self.progress!r}; pass one of them"
-            )
+            object.__setattr__(self, "max_seconds", checked_number("max_seconds", self.max_seconds, "pass one that is"))
+        check_watching(self.progress, self.callback)
 
     @property
     def plan(self) -> Plan:
@@ -93,8 +81,3 @@ class Options:
         """Double where draws of data at this scale might leave the range of single precision."""
         least, most = SINGLE_SCALES
         return self.precision if least < data.unit_scale * data.unit < most else "double"
-
-
-def _is_number(value: Any) -> bool:
-    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    return bool(number and value >= 0)

@@ -16,6 +16,7 @@ from ..engine.threads import available_cores, single_blas_thread
 from .chain import Chain, Timer
 from .progress import Display
 from .run_folder import RunFolder
+from .watch import Watcher
 
 logger = logging.getLogger("sparsefactor")
 
@@ -34,13 +35,21 @@ def threads_per_chain(n_jobs: int | None, n_chains: int) -> int:
 
 
 def run_chains(
-    chains: Sequence[Chain], n_jobs: int | None, display: Display, run: RunFolder | None, checkpoint_seconds: float
+    chains: Sequence[Chain],
+    n_jobs: int | None,
+    display: Display,
+    watcher: Watcher,
+    run: RunFolder | None,
+    checkpoint_seconds: float,
 ) -> None:
-    """Bring every chain to its end. On an interrupt, or when one fails, all stop after their sweep and are saved."""
+    """Bring every chain to its end.
+
+    On an interrupt, when one fails, or when the watcher has seen enough, all stop after their sweep and are saved.
+    """
     stop = threading.Event()
     # A pool of its own: the engine's threads serve the row passes of these chains.
     with ThreadPoolExecutor(workers(n_jobs, len(chains)), "sparsefactor-chain") as pool:
-        futures = [pool.submit(_run, chain, stop, run, checkpoint_seconds) for chain in chains]
+        futures = [pool.submit(_run, chain, stop, watcher, run, checkpoint_seconds) for chain in chains]
         try:
             with display:
                 waiting = set(futures)
@@ -57,15 +66,27 @@ def run_chains(
             future.result()
 
 
-def _run(chain: Chain, stop: threading.Event, run: RunFolder | None, checkpoint_seconds: float) -> None:
+def _run(
+    chain: Chain, stop: threading.Event, watcher: Watcher, run: RunFolder | None, checkpoint_seconds: float
+) -> None:
     with single_blas_thread():  # this thread's own, where a BLAS has one for each
-        _advance(chain, stop, run, checkpoint_seconds)
+        _advance(chain, stop, watcher, run, checkpoint_seconds)
 
 
-def _advance(chain: Chain, stop: threading.Event, run: RunFolder | None, checkpoint_seconds: float) -> None:
+def _advance(
+    chain: Chain, stop: threading.Event, watcher: Watcher, run: RunFolder | None, checkpoint_seconds: float
+) -> None:
     timer = Timer(checkpoint_seconds)
     while not chain.done and not stop.is_set():
         chain.advance()
+        try:
+            if watcher.tell(chain):
+                stop.set()
+        except BaseException:  # of the caller's function: the chain itself is whole
+            stop.set()
+            if run is not None:
+                chain.save(run.checkpoints, run.token)
+            raise
         if run is not None and timer.due() and not chain.done:
             chain.save(run.checkpoints, run.token)
     if chain.done:

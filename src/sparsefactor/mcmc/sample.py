@@ -6,6 +6,7 @@ import logging
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -22,6 +23,7 @@ from ..gibbs.moves import MOVES
 from ..gibbs.sweep import Gibbs
 from ..model import Prior, checked_prior
 from ..posterior import Labels, MCMCPosterior
+from ..progress import Bars, is_shown
 from ..record import record_of
 from ..start import Start, starts
 from ..storage.draws import Layout, MemoryDraws, Sink
@@ -29,13 +31,15 @@ from ..storage.result import read_result, save_result, with_draws
 from . import run_folder
 from .chain import Chain
 from .checkpoint import Checkpoint
-from .dispersed import optima, searched_start
-from .finish import posterior
+from .cut import cut
+from .dispersed import optimum_start, searched_start
+from .finish import Draws, Signal, posterior
 from .options import Options
-from .progress import Callback, Display
+from .progress import Display
 from .run_folder import RunFolder
 from .runner import run_chains, threads_per_chain
 from .until import run_until
+from .watch import Callback, Watcher
 
 logger = logging.getLogger("sparsefactor")
 
@@ -57,7 +61,8 @@ def sample(
     seed: int | np.random.Generator | None = 0,
     backend: str = "auto",
     n_jobs: int | None = None,
-    progress: bool | Callback | None = None,
+    progress: bool | None = None,
+    callback: Callback | None = None,
     path: str | PathLike[str] | None = None,
     resume: str | PathLike[str] | None = None,
     checkpoint_seconds: float = 30.0,
@@ -97,8 +102,12 @@ def sample(
         Which kernels do the work; "auto" chooses.
     n_jobs : int, optional
         Chains at the same time (None: every core); the draws do not depend on it, to the bit.
-    progress : bool or function, optional
-        None shows it where standard error is a terminal; True, False; or a function of a list of ChainProgress.
+    progress : bool, optional
+        Show on standard error how far the chains are; None does so in a terminal and in a notebook.
+    callback : function of MCMCProgress, optional
+        Called after each sweep of a chain, from the chain's thread, one call at a time. Where it returns True the run
+        ends with the draws so far: as many of as many chains as make the most draws in all; mc.record["ended"] says so.
+        With a path the run can be gone on.
     path : path, optional
         A folder to which draws go as they are made, so that memory does not grow with them. A call with the path
         and settings of an earlier one goes on with it, whether it was killed, interrupted, or done (with larger
@@ -148,6 +157,7 @@ def sample(
         backend=backend,
         n_jobs=n_jobs,
         progress=progress,
+        callback=callback,
         path=_chosen_path(path, resume),
         checkpoint_seconds=checkpoint_seconds,
         precision=precision,
@@ -155,19 +165,25 @@ def sample(
         until=until,
         max_seconds=max_seconds,
     )
-    with single_blas_thread():  # starts, sweeps and moments: no sum depends on the number of BLAS threads
+    watcher = Watcher(callback)
+    bars = Bars() if is_shown(progress) else None
+    # Starts, sweeps and moments: no sum depends on the number of BLAS threads.
+    with single_blas_thread(), bars or nullcontext():
         data = as_data(X, center=center, scale=scale)
         prior.check_fits(data)
         prior.warn_if_strong(data)
         if not center:
             data.refuse_lost_digits()
-        result, verdict = run_until(_stretches(data.at_ordinary_size(), prior, options), options)
+        stretches = _stretches(data.at_ordinary_size(), prior, options, watcher, bars)
+        result, verdict = run_until(stretches, options, watcher)
     if not verdict.ok:
         warnings.warn(verdict.text, SamplingWarning, stacklevel=2)
     return result
 
 
-def _stretches(data: Data, prior: Prior, options: Options) -> Iterator[MCMCPosterior]:
+def _stretches(
+    data: Data, prior: Prior, options: Options, watcher: Watcher, bars: Bars | None
+) -> Iterator[MCMCPosterior]:
     """The posterior with n_draws, then with twice as many, and so on: each goes on where the one before ended."""
     if isinstance(options.init, Start):
         own = next(starts(data, prior, options.init, 1, options.seed))  # refuses one that does not fit
@@ -183,13 +199,13 @@ def _stretches(data: Data, prior: Prior, options: Options) -> Iterator[MCMCPoste
         if options.until is not None:  # it may have gone on before
             options = replace(options, n_draws=max(options.n_draws, run_folder.draws_so_far(path)))
         while True:
-            yield _sample_to(path, gibbs, prior, layout, labels, options)
+            yield _sample_to(path, gibbs, prior, layout, labels, options, watcher, bars)
             options = replace(options, n_draws=2 * options.n_draws)
     sink = MemoryDraws(layout, options.n_chains, options.n_draws)
-    chains = _started(gibbs, options, sink, chain_starts(data, prior, options))
+    chains = _started(gibbs, options, sink, chain_starts(data, prior, options, watcher, bars))
     while True:
-        run_chains(chains, options.n_jobs, Display(chains, options.progress), None, options.checkpoint_seconds)
-        result = posterior(prior, labels, sink, chains, record_of("mcmc", options))
+        run_chains(chains, options.n_jobs, Display(chains, bars), watcher, None, options.checkpoint_seconds)
+        result = posterior(prior, labels, *found(chains, sink, watcher), data, record_of("mcmc", options))
         yield result
         options = replace(options, n_draws=2 * options.n_draws)
         sink = sink.grown(options.n_draws, result.permutations, result.signs)
@@ -197,13 +213,27 @@ def _stretches(data: Data, prior: Prior, options: Options) -> Iterator[MCMCPoste
             chain.plan, chain.sink = options.plan, sink
 
 
+def found(chains: Sequence[Chain], sink: Sink, watcher: Watcher) -> tuple[Draws, list[Signal]]:
+    """The draws that there are, and the sums of their signals: all, unless the run was stopped."""
+    if watcher.stopped and not all(chain.done for chain in chains):
+        return cut(chains, sink)
+    return sink, [Signal(chain.signal, chain.kept) for chain in chains]
+
+
 def _sample_to(
-    path: Path, gibbs: Gibbs, prior: Prior, layout: Layout, labels: Labels, options: Options
+    path: Path,
+    gibbs: Gibbs,
+    prior: Prior,
+    layout: Layout,
+    labels: Labels,
+    options: Options,
+    watcher: Watcher,
+    bars: Bars | None,
 ) -> MCMCPosterior:
     """Begin the run at `path`, or go on with it."""
     settings = options.settings(gibbs.data, prior, type(gibbs.kernels).__name__)
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
-        begin = list(chain_starts(gibbs.data, prior, options))
+        begin = list(chain_starts(gibbs.data, prior, options, watcher, bars))
 
         def save_starts(run: RunFolder) -> None:
             for chain in _started(gibbs, options, run.draws(layout, options.n_chains, options.n_draws), begin):
@@ -230,9 +260,11 @@ def _sample_to(
             chain.restore(checkpoints.pop(0))
             if chain.sweep:
                 logger.info("chain %d: goes on at sweep %d of %d", chain.number, chain.sweep, chain.plan.n_sweeps)
-        run_chains(chains, options.n_jobs, Display(chains, options.progress), run, options.checkpoint_seconds)
-        result = posterior(prior, labels, sink, chains, record_of("mcmc", options))
-        save_result(result, path, run.token)
+        run_chains(chains, options.n_jobs, Display(chains, bars), watcher, run, options.checkpoint_seconds)
+        draws, signals = found(chains, sink, watcher)
+        result = posterior(prior, labels, draws, signals, gibbs.data, record_of("mcmc", options))
+        if draws is sink:  # a run that was stopped is not done
+            save_result(result, path, run.token)
     return result
 
 
@@ -290,15 +322,22 @@ def _resolved(path: str | PathLike[str]) -> Path:
     return real
 
 
-def chain_starts(data: Data, prior: Prior, options: Options) -> Iterator[Start]:
+def chain_starts(
+    data: Data, prior: Prior, options: Options, watcher: Watcher, bars: Bars | None = None
+) -> Iterator[Start]:
     """Where each chain sets out: for "auto" around the best optimum of a search of its own, else as `starts` has it."""
     if isinstance(options.init, Start):
         for _ in range(options.n_chains):
             yield options.init
-    elif options.init == "auto":
+    elif options.init in ("auto", "optima"):
+        sought = searched_start if options.init == "auto" else optimum_start
         for chain in range(options.n_chains):
-            yield searched_start(data, prior, chain, options.seed, options.backend)
-    elif options.init == "optima":
-        yield from optima(data, prior, options.n_chains, options.seed, options.backend)
+            if bars is not None:
+                bars.show("starts", f"VI looks for that of chain {chain}, of {options.n_chains}")
+            told = watcher.of_start(chain, options.plan)
+            settings = {"backend": options.backend, "n_threads": threads_per_chain(options.n_jobs, 1), "callback": told}
+            yield sought(data, prior, chain, options.seed, **settings)
+        if bars is not None:
+            bars.show("starts", f"found for {options.n_chains} chains")
     else:
         yield from starts(data, prior, options.init, options.n_chains, options.seed)

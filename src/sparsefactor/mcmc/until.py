@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from ..diagnostics import Verdict, judge
 from ..posterior import MCMCPosterior
 from .options import Options
+from .watch import Watcher
 
 logger = logging.getLogger("sparsefactor")
 
 DOUBLINGS = 4  # of n_draws, at most
 
 
-def run_until(stretches: Iterator[MCMCPosterior], options: Options) -> tuple[MCMCPosterior, Verdict]:
+def run_until(stretches: Iterator[MCMCPosterior], options: Options, watcher: Watcher) -> tuple[MCMCPosterior, Verdict]:
     """The first posterior that is good enough, or the last that may be had, and its verdict, which says how it ended.
 
     What is decided depends on the draws alone, unless max_seconds ends it.
@@ -25,7 +26,7 @@ def run_until(stretches: Iterator[MCMCPosterior], options: Options) -> tuple[MCM
         result = next(stretches)
         verdict = judge(result)
         n_draws = result.permutations.shape[1]
-        if options.until is None or verdict.ok:
+        if options.until is None or verdict.ok or watcher.stopped:
             break
         if stretch == DOUBLINGS or n_draws >= options.n_draws << DOUBLINGS:
             reason = f"it has {n_draws // options.n_draws} times n_draws={options.n_draws}"
@@ -37,7 +38,9 @@ def run_until(stretches: Iterator[MCMCPosterior], options: Options) -> tuple[MCM
             break
         logger.info("%d draws are not enough: %s", n_draws, verdict.text)
         stretch += 1
-    if options.until is None:
+    if watcher.stopped:
+        result.record["ended"] = f"stopped by the callback with {n_draws} draws of {result.n_chains} chains"
+    elif options.until is None:
         result.record["ended"] = f"n_draws={n_draws} were asked for"
     elif verdict.ok:
         result.record["ended"] = f"converged with {n_draws} draws a chain"

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import logging
 import warnings
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from ..checks import checked_count, checked_flag, seed_number
+from ..checks import check_watching, checked_choice, checked_count, checked_flag, checked_number, seed_number
 from ..data import Data, as_data
 from ..engine import build_kernels
 from ..engine.threads import single_blas_thread
 from ..model import Prior, checked_prior
 from ..posterior import Status, VIPosterior
+from ..progress import Bars, is_shown
 from ..record import record_of
 from ..start import INITS, Start
 from .cavi import CAVI
 from .modules import ModuleCAVI, in_modules, moduled, unsorted
 from .prune import pruned
-from .result import mean_signal, posterior
+from .result import elbo_shift, mean_signal, posterior
 from .rounding import all_rounding
 from .search import Search
 from .trial import Tolerance, Trial
+from .watch import Callback, Stopped, Watcher
 
 logger = logging.getLogger("sparsefactor")
 
@@ -51,6 +54,8 @@ class Options:
     seed: int
     backend: str
     n_threads: int | None
+    progress: bool | None
+    callback: Callback | None
 
     def __post_init__(self) -> None:
         if self.n_trials != "auto":
@@ -59,18 +64,13 @@ class Options:
             checked_count("n_trials", self.n_trials)
         checked_count("max_iter", self.max_iter)
         for name in ("tol", "rtol"):
-            value = getattr(self, name)
-            number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-            if not (number and np.isfinite(value) and value >= 0):
-                raise ValueError(f"{name} must be zero or positive; got {value!r}; the default suits most data")
-        if not isinstance(self.activations, str) or self.activations not in get_args(Activations):
-            raise ValueError(
-                f"activations must be one of {get_args(Activations)}; got {self.activations!r}; choose one of them"
-            )
+            checked_number(name, getattr(self, name))
+        checked_choice("activations", self.activations, get_args(Activations))
         for name in ("race", "accelerate", "prune", "average"):
             checked_flag(name, getattr(self, name))
-        if not isinstance(self.init, Start) and not (isinstance(self.init, str) and self.init in INITS):
-            raise ValueError(f"init must be one of {INITS} or a Start; got {self.init!r}; choose one of them")
+        if not isinstance(self.init, Start):
+            checked_choice("init", self.init, INITS, " or a Start")
+        check_watching(self.progress, self.callback)
 
     @property
     def tolerance(self) -> Tolerance:
@@ -98,6 +98,8 @@ def fit_vi(
     seed: int | np.random.Generator | None = 0,
     backend: str = "auto",
     n_threads: int | None = None,
+    progress: bool | None = None,
+    callback: Callback | None = None,
 ) -> VIPosterior:
     """Fit the sparse factor model to X by coordinate-ascent variational inference.
 
@@ -142,6 +144,11 @@ def fit_vi(
         Which kernels do the work; "auto" chooses.
     n_threads : int, optional
         Threads of the row pass; None for every core. Results do not depend on it.
+    progress : bool, optional
+        Show on standard error how the search goes; None does so in a terminal and in a notebook.
+    callback : function of VIProgress, optional
+        Called after each iteration. Where it returns True the search ends with the best state so far, and its
+        `status` is STOPPED.
 
     Returns
     -------
@@ -174,6 +181,8 @@ def fit_vi(
         seed=seed_number(seed),
         backend=backend,
         n_threads=n_threads,
+        progress=progress,
+        callback=callback,
     )
     prior = checked_prior(prior, n_factors)
     data = as_data(X, center=center, scale=scale, dtype=dtype)
@@ -181,35 +190,38 @@ def fit_vi(
     prior.warn_if_strong(data)
     if not center:
         data.refuse_lost_digits()
-    with single_blas_thread():
-        return _fit(data.at_ordinary_size(), prior, options)
+    bars = Bars() if is_shown(progress) else None
+    with single_blas_thread(), bars or nullcontext():
+        return _fit(data.at_ordinary_size(), prior, options, bars)
 
 
-def _fit(data: Data, prior: Prior, options: Options) -> VIPosterior:
+def _fit(data: Data, prior: Prior, options: Options, bars: Bars | None) -> VIPosterior:
     kernels = build_kernels(data, prior, options.backend, options.n_threads)
     cavi = CAVI(data, prior, kernels, joint=options.activations == "joint")
     trials: list[Trial] = []
-    search = Search(cavi, options, trials)
+    watcher = Watcher(trials, data.unit, elbo_shift(data), options.callback, bars)
+    search = Search(cavi, options, trials, watcher)
     winner: Trial | None = None
     averaged = trials
     tried: list[Trial] = []  # under modules, of the trial that is being refined
     try:
         search.run()
         for trial in list(trials) if options.average else [best_of(trials)]:
-            trials[trial.number] = refined(trial, options, trials, tried)
+            trials[trial.number] = refined(trial, options, trials, tried, watcher)
             tried.clear()
         winner = best_of(trials if options.average else [trials[trial.number]])
-    except KeyboardInterrupt:
-        if not any(np.isfinite(trial.elbo) for trial in trials):
+    except (KeyboardInterrupt, Stopped) as end:
+        if isinstance(end, KeyboardInterrupt) and not any(np.isfinite(trial.elbo) for trial in trials):
             raise
         for trial in trials:
             trial.settle()
         winner = best_under_modules(trials, tried) if prior.n_modules > 1 else best_of(trials)
         trials[winner.number] = winner
         averaged = [trial for trial in trials if trial.status is Status.CONVERGED] or [winner]
+        ended = Status.STOPPED if isinstance(end, Stopped) else Status.INTERRUPTED
         for trial in trials:
-            trial.status = trial.status or Status.INTERRUPTED
-        winner.status = Status.INTERRUPTED
+            trial.status = trial.status or ended
+        winner.status = ended
     status = winner.status or Status.MAX_ITER
     if status is not Status.CONVERGED:
         warnings.warn(f"VI has not converged. {status.value}", ConvergenceWarning, stacklevel=3)
@@ -247,12 +259,14 @@ def best_under_modules(trials: list[Trial], tried: list[Trial]) -> Trial:
     return in_modules(best, ModuleCAVI(best.cavi), unsorted(best.cavi.data.n_features, best.cavi.prior.n_modules))
 
 
-def refined(winner: Trial, options: Options, trials: list[Trial], tried: list[Trial]) -> Trial:
+def refined(winner: Trial, options: Options, trials: list[Trial], tried: list[Trial], watcher: Watcher) -> Trial:
     """What is asked for beyond the fit: fewer factors, modules."""
     if options.prune:
+        watcher.phase = "prune"
         winner = trials[winner.number] = pruned(winner, options.tolerance, options.backend, options.n_threads)
         winner.advance(options.max_iter, options.tolerance)
     if winner.cavi.prior.n_modules > 1 and np.isfinite(winner.elbo):
+        watcher.phase = "modules"
         rng = np.random.default_rng([options.seed, winner.number, 5])
         winner = moduled(winner, options.tolerance, options.max_iter, rng, tried)
     return winner

@@ -167,17 +167,15 @@ def moduled(trial: Trial, tolerance: Tolerance, max_iter: int, rng: np.random.Ge
         spent += new.iterations - trial.iterations
     best = max(tried, key=lambda one: one.elbo)
     best.iterations, best.seconds = spent + 1, trial.seconds + time.perf_counter() - begin
-    best.trace = [(best.iterations, best.elbo, best.seconds)]  # the ELBO before was that of another model
+    best.begin_trace()
     best.advance(max_iter, tolerance)
     return best
 
 
 def in_modules(trial: Trial, cavi: ModuleCAVI, member: Array) -> Trial:
     """The trial with its features sorted, and one row pass."""
-    state = cavi.sorted_by(trial.state, member)
-    new = Trial(trial.number, trial.name, cavi, state, accelerate=trial.momentum is not None)
-    new.iterations, new.seconds = trial.iterations + 1, trial.seconds
-    new.trace = [(new.iterations, new.elbo, new.seconds)]
+    new = trial.continued(cavi, cavi.sorted_by(trial.state, member))
+    new.begin_trace()
     return new
 
 

@@ -21,9 +21,7 @@ def without(trial: Trial, gone: list[int], backend: str, n_threads: int | None) 
     cavi = CAVI(old.data, prior, build_kernels(old.data, prior, backend, n_threads), joint=old.joint)
     rows, columns = taken(trial.state.rows, trial.state.columns, keep)
     state = cavi.finish(rows, columns, np.ones(len(keep)))
-    smaller = Trial(trial.number, trial.name, cavi, state, accelerate=trial.momentum is not None)
-    smaller.iterations, smaller.seconds, smaller.trace = trial.iterations + 1, trial.seconds, list(trial.trace)
-    return smaller
+    return trial.continued(cavi, state)
 
 
 def pruned(trial: Trial, tolerance: Tolerance, backend: str, n_threads: int | None) -> Trial:

@@ -21,6 +21,7 @@ from .cross import crossed
 from .hop import SWEEPS, Hops
 from .shear import WORTH
 from .trial import Tolerance, Trial
+from .watch import Watcher
 
 # The race: up to so many iterations, then so large a share of the trials goes on.
 LAPS = ((12, 0.6), (30, 0.4), (60, 0.3))
@@ -54,8 +55,8 @@ def race(trials: Sequence[Trial], tolerance: Tolerance, max_iter: int) -> list[T
 class Search:
     """The search of one fit. `trials` holds what was found so far, also when it is interrupted."""
 
-    def __init__(self, cavi: CAVI, options: Any, trials: list[Trial]) -> None:
-        self.cavi, self.options, self.trials = cavi, options, trials
+    def __init__(self, cavi: CAVI, options: Any, trials: list[Trial], watcher: Watcher) -> None:
+        self.cavi, self.options, self.trials, self.watcher = cavi, options, trials, watcher
         self.rng = np.random.default_rng([options.seed, 0, 4])
         self.auto = options.n_trials == "auto"
         self.racing = options.race and not options.average
@@ -67,10 +68,13 @@ class Search:
         n_trials = len(PORTFOLIO) if self.auto else options.n_trials
         for number, start in enumerate(starts(self.cavi.data, self.cavi.prior, options.init, n_trials, options.seed)):
             state = self.cavi.start(start.L, start.F)
-            trial = Trial(number, start.name, self.cavi, state, accelerate=options.accelerate)
+            tell = self.watcher.tell if self.watcher.is_needed else None
+            trial = Trial(number, start.name, self.cavi, state, accelerate=options.accelerate, tell=tell)
             self.trials.append(trial)
             trial.advance(min(LAPS[0][0], max_iter), self.coarse)
+        self.watcher.phase = "race"
         finalists = race(self.trials, self.coarse, max_iter) if self.racing else self.trials
+        self.watcher.phase = "climb"
         for trial in finalists:
             trial.polish(max_iter, self.coarse, self.rng, kicks=KICKS)
         finalists = sorted(finalists, key=lambda trial: trial.elbo, reverse=True)
@@ -82,6 +86,7 @@ class Search:
         if self.auto and options.accelerate and len(finalists) >= LINEAGES:
             leader = self.further(finalists[:LINEAGES])
         leader.status = None
+        self.watcher.phase = "polish"
         leader.polish(max_iter, options.tolerance, self.rng, kicks=LEADER_KICKS)
 
     # ---- beyond the race ----------------------------------------------------------------------------------------
@@ -108,10 +113,12 @@ class Search:
     def hop(self, hops: Hops, lineage: Trial, patience: int, sweeps: int = SWEEPS) -> bool:
         """Hop until so many hops in a row have found nothing better; whether any did."""
         failures, before = 0, lineage.elbo
+        self.watcher.phase = "hop"
         while failures < patience and self.told["hops"] < MOST_HOPS:
             self.told["hops"] += 1
+            self.watcher.n_hops += 1
             cavi, state = hops.from_state(lineage.state, sweeps)
-            new = Trial(lineage.number, lineage.name, cavi, state, accelerate=True)
+            new = lineage.branch(cavi, state)
             new.polish(min(HOP_ITERATIONS, self.options.max_iter), self.coarse, self.rng, kicks=0)
             found = hops.whole_of(cavi, new.state)
             self.told["returns"] += abs(found.elbo - lineage.elbo) < AGREE
@@ -122,11 +129,12 @@ class Search:
 
     def cross(self, best: Trial, second: Trial) -> None:
         """Offer the factors of the second to the best, and those of the best to the second."""
+        self.watcher.phase = "cross"
         for one, other in ((best, second), (second, best)):
             for _ in range(CROSSES):
                 state = crossed(self.cavi, one.state, other.state, self.rng)
                 if state is None:
                     return
-                new = Trial(best.number, best.name, self.cavi, state, accelerate=True)
+                new = best.branch(self.cavi, state)
                 new.polish(min(HOP_ITERATIONS, self.options.max_iter), self.coarse, self.rng, kicks=0)
                 best.succeed(new, new.state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,11 +40,20 @@ class Tolerance(NamedTuple):
 
 
 class Trial:
-    """A state on its way up, and the way it came."""
+    """A state on its way up, and the way it came. tell: is called with the trial after each iteration."""
 
-    def __init__(self, number: int, name: str, cavi: CAVI, state: VIState, *, accelerate: bool) -> None:
+    def __init__(
+        self,
+        number: int,
+        name: str,
+        cavi: CAVI,
+        state: VIState,
+        *,
+        accelerate: bool,
+        tell: Callable[[Trial], None] | None = None,
+    ) -> None:
         self.number, self.name, self.cavi = number, name, cavi
-        self.state = state
+        self.state, self.tell = state, tell
         self.momentum = Momentum() if accelerate else None
         self.status: Status | None = None
         self.dropped_at: int | None = None
@@ -53,6 +63,25 @@ class Trial:
         self.trace: list[tuple[int, float, float]] = []
         self.thinned = False
         self.fallback: VIState | None = None  # the optimum that a shear is trying to better
+
+    def branch(self, cavi: CAVI, state: VIState) -> Trial:
+        """Another climb of this trial, which has made no iteration yet."""
+        return Trial(self.number, self.name, cavi, state, accelerate=self.momentum is not None, tell=self.tell)
+
+    def continued(self, cavi: CAVI, state: VIState) -> Trial:
+        """This trial after one pass that brought it under another model, its way so far included."""
+        new = self.branch(cavi, state)
+        new.iterations, new.seconds, new.trace = self.iterations + 1, self.seconds, list(self.trace)
+        return new
+
+    def begin_trace(self) -> None:
+        """Forget the way here: the ELBO before was that of another model."""
+        self.trace = [(self.iterations, self.elbo, self.seconds)]
+
+    def report(self, _: Trial | None = None) -> None:
+        """Tell where this trial stands."""
+        if self.tell is not None:
+            self.tell(self)
 
     def settle(self) -> None:
         """After an interruption: back to the optimum that a shear has not bettered yet."""
@@ -85,6 +114,7 @@ class Trial:
             self.trace.append((self.iterations, self.state.elbo, self.seconds))
             if tolerance.reached(before, self.state.elbo):
                 self.status = Status.CONVERGED
+            self.report()
 
     def step(self) -> VIState:
         """One iteration: the column step, perhaps extrapolated, and the row pass."""
@@ -124,6 +154,10 @@ class Trial:
     def polish(self, max_iter: int, tolerance: Tolerance, rng: np.random.Generator, *, kicks: int) -> None:
         """Climb on, then leave the optimum for as long as that finds a higher one: by emptying factors (3.16), and by
         shears (3.15)."""
+        self._polish(max_iter, tolerance, rng, kicks)
+        self.report()  # the last climb may not have been the best
+
+    def _polish(self, max_iter: int, tolerance: Tolerance, rng: np.random.Generator, kicks: int) -> None:
         if self.momentum is not None and not self.thinned:
             self.advance(min(max_iter, THIN_AFTER), tolerance)
             self.thinned = True
@@ -167,7 +201,8 @@ class Trial:
                     continue
                 if failures == FAILURES or left < 0:
                     break
-                attempt = Trial(self.number, self.name, self.cavi, emptied(self.cavi, self.state, k), accelerate=True)
+                attempt = self.branch(self.cavi, emptied(self.cavi, self.state, k))
+                attempt.tell = self.report  # this trial stands where it stood until the attempt succeeds
                 if bare[k]:
                     idle.add(k)  # there is nothing that the rest could take over: the one pass decides
                 elif self.elbo - attempt.elbo > hopeless:

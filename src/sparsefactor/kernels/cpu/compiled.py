@@ -18,6 +18,9 @@ import numba
 from numba.core import caching, config
 from numba.core.compiler_lock import global_compiler_lock
 
+from ...notices import announce
+
+COMPILING = "Compiling kernels for their first use; this may take half a minute."
 # Division by zero gives inf as in NumPy; sums may be taken in any order, but infinities and NaN keep their meaning.
 OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "reassoc", "nsz"}}
 # Where the order of operations matters: to accuracy, or because a product of two large numbers would overflow.
@@ -40,10 +43,18 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
             try:
                 kernel._cache = KernelCache(function)
             except Exception as problem:
+                kernel._cache = NoCache()
                 _warn(getattr(config, "CACHE_DIR", "") or str(Path(__file__).parent / "__pycache__"), problem)
         return kernel
 
     return decorate
+
+
+class NoCache(caching.NullCache):
+    """Where there is no folder: each kernel is compiled when it is first called."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> None:
+        announce(COMPILING)
 
 
 class KernelCache(caching.FunctionCache):
@@ -58,12 +69,15 @@ class KernelCache(caching.FunctionCache):
         )
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
+        found = None
         try:
-            return super().load_overload(sig, target_context)
+            found = super().load_overload(sig, target_context)
         except Exception as problem:
             _warn(self.cache_path, problem)
             self._attempt(self.flush)  # what is compiled now takes its place
-            return None
+        if found is None:
+            announce(COMPILING)
+        return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
         self._attempt(super().save_overload, sig, data)

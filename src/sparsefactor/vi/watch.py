@@ -1,0 +1,133 @@
+"""Who looks on while VI climbs: the caller's function, which may end the search, and a line on standard error."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..checks import says_stop
+from ..kernels.contract import Array
+from ..progress import SHOWN_SECONDS, Bars, Pace
+
+if TYPE_CHECKING:
+    from .cavi import VIState
+    from .trial import Trial
+
+
+class Stopped(Exception):  # noqa: N818 - it is no error
+    """The callback wants no more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VIProgress:
+    """Where `fit_vi` stands: what its `callback` is given after each iteration.
+
+    Attributes
+    ----------
+    phase : str
+        "start" (the first iterations of each start), "race", "climb" (finalists to their optima), "hop" and "cross"
+        (ways on from there), "polish" (the best, to the tolerance asked for), "prune" and "modules" (where asked for).
+    trial : int
+        The trial that climbs, from 0.
+    iteration : int
+        Its iterations so far; in a hop, those of the hop.
+    elbo : float
+        Of its state now. In a hop it may be that of a model with fewer factors.
+    best_trial, best_elbo : int, float
+        The best of all trials so far.
+    n_hops : int
+        Hops made so far.
+    seconds : float
+        Since the call began.
+
+    Examples
+    --------
+    >>> import sparsefactor as sf
+    >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=4, seed=0)
+    >>> phases = []
+    >>> p = sf.fit_vi(sim.X, n_factors=2, callback=lambda now: phases.append(now.phase))
+    >>> phases[0], phases[-1]
+    ('start', 'polish')
+    """
+
+    phase: str
+    trial: int
+    iteration: int
+    elbo: float
+    best_trial: int
+    best_elbo: float
+    n_hops: int
+    seconds: float
+    _state: VIState = field(init=False, repr=False, compare=False)
+    _unit: float = field(init=False, repr=False, compare=False)
+
+    def _holding(self, state: VIState, unit: float) -> VIProgress:
+        """With the state that its arrays are read from; unit: of the data that it is of."""
+        object.__setattr__(self, "_state", state)
+        object.__setattr__(self, "_unit", unit)
+        return self
+
+    @property
+    def loadings(self) -> Array:
+        """(n_features, n_factors) posterior mean of the loadings, in the order and signs of this trial."""
+        rows = self._state.rows
+        return np.asarray(rows.eta * rows.mu * self._unit)
+
+    @property
+    def inclusion_prob(self) -> Array:
+        """(n_features, n_factors) inclusion probabilities."""
+        return np.array(self._state.rows.eta)
+
+    @property
+    def activations(self) -> Array:
+        """(n_samples, n_factors) posterior mean of the activations."""
+        return np.ascontiguousarray(self._state.columns.f_mean.T)
+
+
+Callback = Callable[[VIProgress], Any]
+
+
+class Watcher:
+    """Told by each trial after each of its iterations; `phase` and `n_hops` are kept by the search."""
+
+    def __init__(
+        self, trials: Sequence[Trial], unit: float, elbo_shift: float, callback: Callback | None, bars: Bars | None
+    ) -> None:
+        self.trials, self.unit, self.elbo_shift, self.callback, self.bars = trials, unit, elbo_shift, callback, bars
+        self.phase, self.n_hops = "start", 0
+        self.begun, self.pace = time.monotonic(), Pace(SHOWN_SECONDS)
+
+    @property
+    def is_needed(self) -> bool:
+        return self.callback is not None or self.bars is not None
+
+    def tell(self, trial: Trial) -> None:
+        """Raises Stopped where the callback returns True."""
+        show = self.bars is not None and self.pace.due()
+        if self.callback is None and not show:
+            return
+        best = max(self.trials, key=lambda one: one.elbo, default=trial)
+        now = VIProgress(
+            phase=self.phase,
+            trial=trial.number,
+            iteration=trial.iterations,
+            elbo=trial.elbo + self.elbo_shift,
+            best_trial=best.number,
+            best_elbo=best.elbo + self.elbo_shift,
+            n_hops=self.n_hops,
+            seconds=time.monotonic() - self.begun,
+        )._holding(trial.state, self.unit)
+        if show and self.bars is not None:
+            self.bars.show("VI", line(now))
+        if self.callback is not None and says_stop(self.callback(now)):
+            raise Stopped
+
+
+def line(now: VIProgress) -> str:
+    """What a person reads while they wait."""
+    at = f"hop {now.n_hops}" if now.phase == "hop" else f"{now.phase}, trial {now.trial}"
+    return f"{at}, iteration {now.iteration}, best ELBO {now.best_elbo:,.2f}, {now.seconds:.0f} s"
