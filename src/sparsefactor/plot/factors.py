@@ -80,7 +80,7 @@ def top_loadings(p: Any, factor: int = 1, *, n: int = 20, ax: Axes | None = None
     named_ticks(ax, "y", at, [str(p.feature_names[i]) for i in order])
     ax.set_ylim(len(order) - 0.5, -0.5)
     share = "empty" if p.empty[k] else f"{percent(p.variance_explained(by='factor')[k])} of the variance"
-    ax.set(xlabel="loading, with two standard deviations to both sides", title=f"Factor {factor} ({share})")
+    ax.set(xlabel="loading, ± 2 standard deviations", title=f"Factor {factor} ({share})")
     if not np.all(inside > 0.5):
         ax.legend(frameon=False, fontsize="small")
     return ax
@@ -140,7 +140,7 @@ def _by_sample(p: Any, factor: int, values: Any, sd: Any, ax: Axes | None) -> Ax
         named_ticks(ax, "y", at, [str(p.sample_names[j]) for j in order])
         ax.set_ylim(len(order) - 0.5, -0.5)
         ax.axvline(0.0, color="0.5", linewidth=0.8)
-        ax.set(xlabel="activation, with two standard deviations to both sides", title=f"Factor {factor}")
+        ax.set(xlabel="activation, ± 2 standard deviations", title=f"Factor {factor}")
         return ax
     ax = axes_for(ax, (6.4, 3.4))
     ax.fill_between(at, values[order] - WIDTH * sd[order], values[order] + WIDTH * sd[order], color=BLUE, alpha=0.3)
