@@ -9,6 +9,7 @@ from tests.helpers.problems import prior_for, random_gibbs_state, small_data
 from sparsefactor.engine.local import CpuKernels
 from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.kernels.contract import ColumnNoise, PrecisionNoise
+from sparsefactor.kernels.noise import row_stream
 from sparsefactor.kernels.reference import ReferenceKernels
 from sparsefactor.model import Beta
 
@@ -34,40 +35,38 @@ def test_columns_agree(noise, missing, inclusion, groups):
         log_height=np.log(rng.random((4, V, 2))),
         bracket=rng.random((4, V, 2)),
         tries=rng.random((4, V, 2, 60)),
-        uniform=rng.random((4, G)),
-        normal=rng.standard_normal((4, G)),
+        stream=row_stream(rng),
     )
     results = []
     for kernels in (ReferenceKernels(data, prior), CpuKernels(data, prior)):
         gibbs = Gibbs(data, prior, kernels)
-        before = [a.copy() for a in (*state.rows, state.F, state.alpha)]
-        given = (state.rows, state.F, state.alpha, gibbs.logit(state), gibbs.weight(state.tau))
-        results.append(kernels.gibbs_columns(*given, draws))
-        assert all(np.array_equal(a, b) for a, b in zip(before, (*state.rows, state.F, state.alpha), strict=True))
+        given = (*state.rows, *gibbs.columns(state))
+        before = [a.copy() for a in given]
+        results.append(kernels.gibbs_columns(state.rows, gibbs.columns(state), draws))
+        assert all(np.array_equal(a, b) for a, b in zip(before, given, strict=True))
     (expected, alpha, logit), (actual, alpha_actual, logit_actual) = results
     assert np.array_equal(actual.Z, expected.Z)
     assert np.allclose(actual.L, expected.L, rtol=1e-9, atol=1e-9)
     assert np.allclose(alpha_actual, alpha, rtol=1e-9)
     assert np.allclose(logit_actual, logit, rtol=1e-9)
     assert np.all(alpha != state.alpha)
-    assert np.any(logit != given[3]) == isinstance(inclusion, Beta)
+    assert np.any(logit != gibbs.logit(state)) == isinstance(inclusion, Beta)
 
 
 def test_noise_precisions_agree():
     data = small_data(G, N, K)
     prior = prior_for(K, inclusion=0.5)
     state = random_gibbs_state(data, prior)
+    state = state._replace(rows=state.rows._replace(Z=state.rows.Z.copy(), L=state.rows.L.copy()))
+    state.rows.Z[25], state.rows.L[25] = 0, 0.0  # a row without loadings has no turn
     rng = np.random.default_rng(1)
-    draws = PrecisionNoise(
-        order=rng.permutation(G)[:25],
-        log_height=np.log(rng.random(25)),
-        bracket=rng.random(25),
-        tries=rng.random((25, 60)),
-        normal=rng.standard_normal((K, N)),
-    )
+    draws = PrecisionNoise(start=20, n_rows=24, stream=row_stream(rng), normal=rng.standard_normal((K, N)))
     (expected, F), (actual, F_actual) = (
-        kernels(data, prior).gibbs_precisions(state.rows, draws) for kernels in (ReferenceKernels, CpuKernels)
+        kernels(data, prior).gibbs_precisions(state.rows, state.scale, draws)
+        for kernels in (ReferenceKernels, CpuKernels)
     )
     assert np.allclose(actual.tau, expected.tau, rtol=1e-8)
     assert np.allclose(F_actual, F, rtol=1e-8, atol=1e-9)
-    assert np.sum(actual.tau != state.rows.tau) == 25
+    assert np.array_equal(actual.L, expected.L)
+    turns = [i for i in range(20, 20 + G) if state.rows.Z[i % G].any()][:24]
+    assert set(np.flatnonzero(actual.tau != state.rows.tau)) == {i % G for i in turns}

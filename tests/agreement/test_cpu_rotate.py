@@ -9,6 +9,7 @@ from tests.helpers.problems import prior_for, random_gibbs_state, small_data
 from sparsefactor.engine.local import CpuKernels
 from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.kernels.contract import RotationNoise
+from sparsefactor.kernels.noise import row_stream
 from sparsefactor.kernels.reference import ReferenceKernels
 from sparsefactor.model import Beta
 
@@ -30,16 +31,15 @@ def test_rotations_agree(noise, missing, inclusion, groups):
         log_height=np.log(rng.random(P)),
         bracket=rng.random(P),
         angle=rng.random((P, 60)),
-        uniform=rng.random((P, G)),
-        normal=rng.standard_normal((P, G, 2)),
+        stream=row_stream(rng),
     )
     results = []
     for kernels in (ReferenceKernels(data, prior), CpuKernels(data, prior)):
         gibbs = Gibbs(data, prior, kernels)
-        given = (state.rows, state.F, state.alpha)
-        before = [a.copy() for a in (*state.rows, *given[1:])]
-        results.append(kernels.gibbs_rotate(*given, gibbs.logit(state), gibbs.weight(state.tau), draws))
-        assert all(np.array_equal(a, b) for a, b in zip(before, (*state.rows, *given[1:]), strict=True))
+        given = (*state.rows, *gibbs.columns(state))
+        before = [a.copy() for a in given]
+        results.append(kernels.gibbs_rotate(state.rows, gibbs.columns(state), draws))
+        assert all(np.array_equal(a, b) for a, b in zip(before, given, strict=True))
     (expected, F, alpha), (actual, F_actual, alpha_actual) = results
     assert np.array_equal(actual.Z, expected.Z)
     assert np.allclose(actual.L, expected.L, rtol=1e-9, atol=1e-9)

@@ -9,6 +9,7 @@ from tests.helpers.problems import prior_for, random_gibbs_state, small_data
 from sparsefactor.engine.local import CpuKernels
 from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.kernels.contract import ShearNoise
+from sparsefactor.kernels.noise import row_stream
 from sparsefactor.kernels.reference import ReferenceKernels
 from sparsefactor.model import Beta
 
@@ -27,17 +28,15 @@ def test_shears_agree(noise, missing, inclusion, groups):
         order=np.array([2, 0, 1, 2]),
         step=rng.standard_normal((4, K, 3)) * [0.01, 0.1, 0.5],
         log_uniform=np.log(rng.random((4, K, 3))),
-        uniform=rng.random((4, G)),
-        normal=rng.standard_normal((4, G)),
+        stream=row_stream(rng),
     )
     results = []
     for kernels in (ReferenceKernels(data, prior), CpuKernels(data, prior)):
         gibbs = Gibbs(data, prior, kernels)
-        before = [a.copy() for a in (*state.rows, state.F)]
-        results.append(
-            kernels.gibbs_shear(state.rows, state.F, state.alpha, gibbs.logit(state), gibbs.weight(state.tau), draws)
-        )
-        assert all(np.array_equal(a, b) for a, b in zip(before, (*state.rows, state.F), strict=True))
+        given = (*state.rows, *gibbs.columns(state))
+        before = [a.copy() for a in given]
+        results.append(kernels.gibbs_shear(state.rows, gibbs.columns(state), draws))
+        assert all(np.array_equal(a, b) for a, b in zip(before, given, strict=True))
     (expected, F), (actual, F_actual) = results
     assert np.array_equal(actual.Z, expected.Z)
     assert np.allclose(actual.L, expected.L, rtol=1e-9, atol=1e-9)

@@ -13,10 +13,12 @@ from ..data import Data
 from ..kernels.contract import (
     Array,
     ColumnNoise,
+    GibbsColumns,
     GibbsRows,
     Message,
     PrecisionNoise,
     RotationNoise,
+    RowStream,
     ShearNoise,
     Sums,
     VIColumns,
@@ -24,13 +26,15 @@ from ..kernels.contract import (
 )
 from ..kernels.cpu import columns as column_kernels
 from ..kernels.cpu.column import draw_columns
-from ..kernels.cpu.gibbs_rows import GibbsMessage, RowStream, gibbs_scratch, gibbs_tiles
-from ..kernels.cpu.precision import draw_precisions
+from ..kernels.cpu.gibbs_rows import GibbsMessage, gibbs_scratch, gibbs_tiles
+from ..kernels.cpu.moves import BATCH, FIELDS, MoveColumns, MoveRows, open_rows
+from ..kernels.cpu.precision import draw_precisions, weighted_sums
 from ..kernels.cpu.rotate import rotate_pairs
 from ..kernels.cpu.shear import shear_directions
 from ..kernels.cpu.tiles import TileSums, build_problem, empty_tile_sums, packed_message, packed_size, total_sums
 from ..kernels.cpu.vi_rows import FactorMajor, VIMessage, vi_scratch, vi_tiles
 from ..model import Beta, Prior
+from .blas import hold_single_blas_thread
 from .memory import Memory
 from .modules import ModulePass
 from .small import SmallVI, by_factor
@@ -39,6 +43,7 @@ from .threads import available_cores, run_parts, split
 WORTH_A_THREAD = 120e3  # nanoseconds of work for each thread; waking one costs about half as much
 MOST_SURE = 1e5  # of a Beta's a + b: beyond it the shortcut's logarithms of gammas would lose digits
 VI_COST, GIBBS_COST = (0.0, 14.0, 0.7), (250.0, 30.0, 0.5)  # of a row pass: see _row_cost
+MOVE_COST = 30.0  # nanoseconds a row takes of a move's pass over the rows
 
 
 class CpuKernels:
@@ -68,6 +73,7 @@ class CpuKernels:
         self.halves = (0 if self.masked else None, 0 if prior.grouped else None)
         self.vi_parts = split(self.n_tiles, self._threads_for(self._row_cost(*VI_COST)))
         self.gibbs_parts = split(self.n_tiles, self._threads_for(self._row_cost(*GIBBS_COST)))
+        self.move_parts = split(self.n_tiles, self._threads_for(data.n_features * MOVE_COST))
         self.vi_constants = np.zeros(3)
         self.gibbs_constants = np.zeros(3)
         if self.problem.feature_noise:
@@ -225,80 +231,94 @@ class CpuKernels:
             column_kernels.draw_shared(*rest)
         return F
 
-    def gibbs_shear(
-        self, rows: GibbsRows, F: Array, alpha: Array, logit: Array, weight: Array, noise: ShearNoise
-    ) -> tuple[GibbsRows, Array]:
-        after, residual, observed = self._residual(rows, F)
-        F, slab, logit = F.copy(), alpha.reshape(len(alpha), -1), self._logit_rows(logit)
-        own = (after.Z, after.L, F, rows.tau, weight, slab, self.problem.group, logit)
-        shear_directions(residual, observed, *own, *noise)
-        return after, F
+    # ---- moves --------------------------------------------------------------------------------------------------
+
+    def gibbs_shear(self, rows: GibbsRows, columns: GibbsColumns, noise: ShearNoise) -> tuple[GibbsRows, Array]:
+        block, own, slab = self._open(rows, columns)
+        batch = noise.step.shape[2] if len(self.move_parts) > 1 else 1
+        self._decide(shear_directions, block, own, slab, batch, *noise)
+        return GibbsRows(block.Z, block.L, rows.tau), own.F
 
     def gibbs_rotate(
-        self, rows: GibbsRows, F: Array, alpha: Array, logit: Array, weight: Array, noise: RotationNoise
+        self, rows: GibbsRows, columns: GibbsColumns, noise: RotationNoise
     ) -> tuple[GibbsRows, Array, Array]:
-        after, residual, observed = self._residual(rows, F)
-        F, slab, logit = F.copy(), alpha.reshape(len(alpha), -1).copy(), self._logit_rows(logit)
-        own = (after.Z, after.L, F, slab, self.problem.group, rows.tau, weight, logit)
-        rotate_pairs(residual, observed, *own, *noise)
-        return after, F, slab.reshape(alpha.shape)
+        block, own, slab = self._open(rows, columns)
+        self._decide(rotate_pairs, block, own, slab, *noise)
+        return GibbsRows(block.Z, block.L, rows.tau), own.F, slab.reshape(columns.alpha.shape)
 
     def gibbs_columns(
-        self, rows: GibbsRows, F: Array, alpha: Array, logit: Array, weight: Array, noise: ColumnNoise
+        self, rows: GibbsRows, columns: GibbsColumns, noise: ColumnNoise
     ) -> tuple[GibbsRows, Array, Array]:
-        prior, group = self.prior, self.problem.group
-        after, residual, observed = self._residual(rows, F)
-        slab, logit = alpha.reshape(len(alpha), -1).copy(), logit.copy()
+        prior = self.prior
+        block, own, slab = self._open(rows, columns)
         V = slab.shape[1]
+        logit = columns.logit.copy()
         learnt = isinstance(prior.inclusion, Beta) and len(logit) == V
         a, b = (prior.inclusion.a, prior.inclusion.b) if isinstance(prior.inclusion, Beta) else (1.0, 1.0)
-        sizes = np.bincount(group, minlength=V)
+        sizes = np.bincount(self.problem.group, minlength=V).astype(np.float64)
         hyper, constant = np.empty((V, 4)), np.empty((V, 3))
         hyper[:] = prior.loading_shape, 0.0, a, b
         hyper[:, 1] = prior.loading_rate
         constant[:] = gammaln(prior.loading_shape), betaln(a, b), 0.0
         constant[:, 2] = betaln(a, b + sizes)
-        in_groups = (np.argsort(group, kind="stable"), np.append(0, np.cumsum(sizes)))
-        own = (after.Z, after.L, F, slab, logit, rows.tau, weight, learnt, *in_groups, hyper, constant)
-        draw_columns(residual, observed, *own, *noise)
-        return after, slab.reshape(alpha.shape), logit
+        rates = logit if learnt else np.zeros((V, logit.shape[1]))
+        self._decide(draw_columns, block, own, slab, rates, learnt, sizes, hyper, constant, *noise)
+        return GibbsRows(block.Z, block.L, rows.tau), slab.reshape(columns.alpha.shape), logit
 
-    def gibbs_precisions(self, rows: GibbsRows, noise: PrecisionNoise) -> tuple[GibbsRows, Array]:
-        L, tau, Y = np.ascontiguousarray(rows.L), rows.tau.copy(), self.data.Y
-        weighted = tau[:, None] * L
-        C, M = np.ascontiguousarray(weighted.T @ Y), np.eye(L.shape[1]) + weighted.T @ L
-        draw_precisions(
-            Y,
-            L,
-            tau,
-            C,
-            M,
-            self.prior.noise_shape,
-            self.problem.noise_rate,
-            noise.order,
-            noise.log_height,
-            noise.bracket,
-            noise.tries,
-        )
+    def gibbs_precisions(self, rows: GibbsRows, scale: Array, noise: PrecisionNoise) -> tuple[GibbsRows, Array]:
+        (G, K), N = rows.L.shape, self.data.n_samples
+        L, tau = self.memory.take(G, K), self.memory.take(G)
+        np.multiply(rows.L, scale, out=L)
+        np.copyto(tau, rows.tau)
+        C_tiles, M_tiles = self.memory.take(self.n_tiles, K, N), self.memory.take(self.n_tiles, K, K)
+        run_parts(weighted_sums, [(*part, self.problem, L, tau, C_tiles, M_tiles) for part in self.move_parts])
+        C, M = C_tiles.sum(axis=0), np.eye(K) + M_tiles.sum(axis=0)
+        state, drawn = np.empty((2, K, K)), 0
+        for begin, end in ((noise.start, G), (0, noise.start)):
+            own = (self.problem, rows.Z, L, tau, C, M, state)
+            drawn = draw_precisions(begin, end, drawn, noise.n_rows, *own, noise.stream)
         F = np.empty(noise.normal.shape)
-        sums = (C, M - np.eye(len(M)), np.zeros((0, *M.shape)))
-        column_kernels.draw_shared(*sums, np.ones(Y.shape[1]), noise.normal, F)
+        column_kernels.draw_shared(C, M - np.eye(K), np.zeros((0, K, K)), np.ones(N), noise.normal, F)
         return GibbsRows(rows.Z, L, tau), F
 
-    def _residual(self, rows: GibbsRows, F: Array) -> tuple[GibbsRows, Array, NDArray[np.bool_]]:
-        """A copy of the rows, Y - L F (0 where missing), and what is observed ((0, 0) where all is)."""
-        take = self.memory.take
-        Z, L = take(*rows.Z.shape, dtype=np.int8), take(*rows.L.shape)
-        np.copyto(Z, rows.Z)
-        np.copyto(L, rows.L)
-        residual = take(*self.data.Y.shape)
-        np.subtract(self.data.Y, np.matmul(L, F, out=residual), out=residual)
-        observed = self.data.observed
-        if observed is None:
-            observed = np.zeros((0, 0), dtype=np.bool_)
+    def _open(self, rows: GibbsRows, columns: GibbsColumns) -> tuple[MoveRows, MoveColumns, Array]:
+        """Copies of rows and columns for a move to work on, and the products that it needs."""
+        (G, K), problem, take = rows.L.shape, self.problem, self.memory.take
+        F = columns.F.copy()
+        weighted = np.ascontiguousarray((F * columns.weight).T)
+        own = MoveColumns(F, np.ascontiguousarray(F.T), weighted, weighted.T @ F.T, F @ F.T)
+        block = MoveRows(
+            first=problem.first,
+            tile=problem.tile,
+            start=problem.start,
+            columns=problem.columns,
+            lists_missing=problem.lists_missing,
+            Z=take(G, K, dtype=np.int8),
+            L=take(G, K),
+            tau=rows.tau,
+            B=take(G, K),
+            group=problem.group,
+            logit=np.ascontiguousarray(self._logit_rows(columns.logit)),
+            terms=take(FIELDS, G),
+            sums=take(self.n_tiles, 2 * BATCH),
+        )
+        narrow = np.ascontiguousarray(weighted, problem.Y.dtype)
+        before = (problem.Y, rows.Z, rows.L, narrow, columns.scale)
+        space = [np.empty((problem.tile, K), narrow.dtype) for _ in self.move_parts]
+        run_parts(
+            open_rows,
+            [(*part, block, *before, scratch) for part, scratch in zip(self.move_parts, space, strict=True)],
+        )
+        return block, own, columns.alpha.reshape(K, -1).copy()
+
+    def _decide(self, driver: Any, block: MoveRows, *args: Any) -> None:
+        """A move on the calling thread alone, or with its passes over the rows shared out."""
+        hold_single_blas_thread()
+        if len(self.move_parts) == 1:
+            driver(None, self.n_tiles, block, block.sums, *args)
         else:
-            residual *= observed
-        return GibbsRows(Z, L, rows.tau), residual, observed
+            parts = [(0, *part) for part in self.move_parts]
+            getattr(driver, "py_func", driver)(run_parts, parts, [block], block.sums, *args)
 
     def _gibbs_scratch(self) -> Any:
         return gibbs_scratch(self.problem.Y, self.problem.tile, self.prior.K)

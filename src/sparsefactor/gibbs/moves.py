@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from scipy.special import expit
 
-from ..kernels.contract import Array, ColumnNoise, PrecisionNoise, RotationNoise, ShearNoise
+from ..kernels.contract import TRIES, Array, ColumnNoise, PrecisionNoise, RotationNoise, ShearNoise
+from ..kernels.noise import row_stream
 from ..model import Beta
 from .modules import clipped, positive
 from .sweep import GibbsState
@@ -51,7 +52,6 @@ class RotationMove:
     name = "rotation"
     every = 1
     rows = 2000  # turned in one call: a pair costs about as much as a sweep, so that large data turn few
-    angles = 60  # tried at most; a bracket of half a turn has shrunk to nothing long before
 
     def __call__(self, gibbs: Gibbs, state: GibbsState, rng: np.random.Generator) -> GibbsState:
         K, G = len(state.alpha), gibbs.data.n_features
@@ -59,21 +59,16 @@ class RotationMove:
             return state
         P = max(1, min(K // 2, round(self.rows / G)))
         pairs = rng.permutation(K)[: 2 * P].reshape(P, 2)
-        groups = gibbs.prior.factor_groups()
-        unequal = groups[pairs[:, 0]] != groups[pairs[:, 1]]
+        unequal = gibbs.groups[pairs[:, 0]] != gibbs.groups[pairs[:, 1]]
         noise = RotationNoise(
             pairs=pairs,
             exchange=np.where(unequal, self.exchange(P, rng), 1.0),
             log_height=self.log_height(P, rng),
             bracket=rng.random(P),
-            angle=rng.random((P, self.angles)),
-            uniform=rng.random((P, G)),
-            normal=rng.standard_normal((P, G, 2)),
+            angle=rng.random((P, TRIES)),
+            stream=row_stream(rng),
         )
-        rows = state.rows._replace(L=state.loadings)
-        rows, F, alpha = gibbs.kernels.gibbs_rotate(
-            rows, state.F, state.alpha, gibbs.logit(state), gibbs.weight(state.tau), noise
-        )
+        rows, F, alpha = gibbs.kernels.gibbs_rotate(state.rows, gibbs.columns(state), noise)
         return state._replace(rows=rows, F=F, alpha=alpha, scale=np.ones(K))
 
     def exchange(self, P: int, rng: np.random.Generator) -> Array:
@@ -92,7 +87,7 @@ class ShearMove:
     scales = (0.005, 0.02, 0.06, 0.15)  # standard deviations of proposed shears; the best depends on the noise
 
     def __call__(self, gibbs: Gibbs, state: GibbsState, rng: np.random.Generator) -> GibbsState:
-        K, G, D = len(state.alpha), gibbs.data.n_features, self.directions
+        K, D = len(state.alpha), self.directions
         if K == 1:
             return state
         step = rng.standard_normal((D, K, len(self.scales))) * self.scales
@@ -100,13 +95,9 @@ class ShearMove:
             order=rng.choice(K, size=D, p=self.preference(gibbs, state)),
             step=step,
             log_uniform=self.log_uniform(step.shape, rng),
-            uniform=rng.random((D, G)),
-            normal=rng.standard_normal((D, G)),
+            stream=row_stream(rng),
         )
-        rows = state.rows._replace(L=state.loadings)
-        rows, F = gibbs.kernels.gibbs_shear(
-            rows, state.F, state.alpha, gibbs.logit(state), gibbs.weight(state.tau), noise
-        )
+        rows, F = gibbs.kernels.gibbs_shear(state.rows, gibbs.columns(state), noise)
         return state._replace(rows=rows, F=F, scale=np.ones(K))
 
     def preference(self, gibbs: Gibbs, state: GibbsState) -> Array:
@@ -124,10 +115,9 @@ class ColumnMove:
     name = "column"
     every = 1
     share = 0.5  # of the factors, in one call
-    tries = 60  # at most; a bracket has shrunk to nothing long before
 
     def __call__(self, gibbs: Gibbs, state: GibbsState, rng: np.random.Generator) -> GibbsState:
-        prior, K, G = gibbs.prior, len(state.alpha), gibbs.data.n_features
+        prior, K = gibbs.prior, len(state.alpha)
         D, V = max(1, round(self.share * K)), state.alpha.size // K
         a, b = (prior.inclusion.a, prior.inclusion.b) if isinstance(prior.inclusion, Beta) else (1.0, 1.0)
         empty = rng.random((D, V)) < 0.5
@@ -139,14 +129,10 @@ class ColumnMove:
             log_uniform=self.log_uniform((D, V), rng),
             log_height=np.log(rng.random((D, V, 2))),
             bracket=rng.random((D, V, 2)),
-            tries=rng.random((D, V, 2, self.tries)),
-            uniform=rng.random((D, G)),
-            normal=rng.standard_normal((D, G)),
+            tries=rng.random((D, V, 2, TRIES)),
+            stream=row_stream(rng),
         )
-        rows = state.rows._replace(L=state.loadings)
-        rows, alpha, logit = gibbs.kernels.gibbs_columns(
-            rows, state.F, state.alpha, gibbs.logit(state), gibbs.weight(state.tau), noise
-        )
+        rows, alpha, logit = gibbs.kernels.gibbs_columns(state.rows, gibbs.columns(state), noise)
         learnt = prior.learns_inclusion and gibbs.modules is None
         pi = clipped(expit(logit.T.reshape(state.pi.shape))) if learnt else state.pi
         return state._replace(rows=rows, alpha=positive(alpha), pi=pi, scale=np.ones(K))
@@ -161,26 +147,19 @@ class NoiseMove:
     name = "noise"
     every = 2
     work = 2e6  # multiplications in one call; more rows than that allows take turns
-    tries = 60
 
     def __call__(self, gibbs: Gibbs, state: GibbsState, rng: np.random.Generator) -> GibbsState:
         if gibbs.column_noise or not gibbs.data.is_complete:
             return state
         K, N = state.F.shape
-        loaded = np.flatnonzero(state.rows.Z.any(axis=1))  # the others' precisions do not know of F
-        R = min(len(loaded), max(1, int(self.work / (K * N))))
         noise = PrecisionNoise(
-            order=rng.permutation(loaded)[:R],
-            log_height=self.log_height(R, rng),
-            bracket=rng.random(R),
-            tries=rng.random((R, self.tries)),
+            start=int(rng.integers(gibbs.data.n_features)),
+            n_rows=max(1, int(self.work / (K * N))),
+            stream=row_stream(rng),
             normal=rng.standard_normal((K, N)),
         )
-        rows, F = gibbs.kernels.gibbs_precisions(state.rows._replace(L=state.loadings), noise)
+        rows, F = gibbs.kernels.gibbs_precisions(state.rows, state.scale, noise)
         return state._replace(rows=rows, F=F, scale=np.ones(K))
-
-    def log_height(self, R: int, rng: np.random.Generator) -> Array:
-        return np.log(rng.random(R))
 
 
 MOVES = {move.name: move for move in (ScaleMove, RotationMove, ShearMove, ColumnMove, NoiseMove)}

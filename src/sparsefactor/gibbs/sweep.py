@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import betaln, gammaln
 
 from ..data import Data
-from ..kernels.contract import NONE, Array, GibbsRows, Kernels, Message, Sums
+from ..kernels.contract import NONE, Array, GibbsColumns, GibbsRows, Kernels, Message, Sums
 from ..kernels.noise import column_generator
 from ..model import LOG_2PI, Beta, Prior, column_noise_posterior, log_gamma_density
 from .modules import Modules, clipped, positive
@@ -56,6 +56,7 @@ class Gibbs:
         self.modules = Modules(prior.inclusion, prior.n_modules) if prior.n_modules > 1 else None
         self.column_noise = prior.noise != "feature"
         self.ones = np.ones(data.n_samples)
+        self.groups = prior.factor_groups()
         pi = prior.inclusion_matrix()
         self.fixed_logit = np.log(pi) - np.log1p(-pi)
         self.fixed_log_out = float(np.sum(np.log1p(-np.broadcast_to(pi, (data.n_features, prior.K)))))
@@ -128,6 +129,10 @@ class Gibbs:
             logit=self.logit(state),
             scale=state.scale,
         )
+
+    def columns(self, state: GibbsState) -> GibbsColumns:
+        """What a move's rows need of the columns."""
+        return GibbsColumns(state.F, state.alpha, self.logit(state), self.weight(state.tau), state.scale)
 
     def logit(self, state: GibbsState) -> Array:
         """(1, V or G, K) prior log odds of inclusion."""

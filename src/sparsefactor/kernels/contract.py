@@ -85,8 +85,27 @@ class GibbsRows(NamedTuple):
     tau: Array  # (G,); ones for column-wise noise
 
 
+class GibbsColumns(NamedTuple):
+    """All that a move's rows need to know of the columns."""
+
+    F: Array  # (K, N)
+    alpha: Array  # (K, V?)
+    logit: Array  # (1, V or G, K) prior log odds of inclusion
+    weight: Array  # (N,) column precisions (ones for noise="feature")
+    scale: Array  # (K,) multiplies the stored loadings before they are used
+
+
 # Widths of the brackets in which slices of log alpha, logit pi and log tau are sought.
 ALPHA_WIDTH, RATE_WIDTH, TAU_WIDTH = 3.0, 4.0, 3.0
+TRIES = 60  # of a slice at most; a bracket has shrunk to nothing long before
+
+
+class RowStream(NamedTuple):
+    """Names the randomness by row of one pass or move: each engine draws it where it is needed (2.6)."""
+
+    key0: np.uint64
+    key1: np.uint64
+    sweep: np.uint64
 
 
 class RowNoise(NamedTuple):
@@ -103,8 +122,7 @@ class ShearNoise(NamedTuple):
     order: NDArray[np.intp]  # (D,) the factors to shear along
     step: Array  # (D, K, P) proposed shears
     log_uniform: Array  # (D, K, P)
-    uniform: Array  # (D, G) for z
-    normal: Array  # (D, G) for l
+    stream: RowStream  # for z and l
 
 
 class RotationNoise(NamedTuple):
@@ -114,9 +132,8 @@ class RotationNoise(NamedTuple):
     exchange: Array  # (P,) uniform; 1 where the pair is not to be exchanged
     log_height: Array  # (P,) log of a uniform: the slice's height below the present density
     bracket: Array  # (P,) uniform: where the present angle lies in the first bracket
-    angle: Array  # (P, T) uniform: up to T angles that are tried
-    uniform: Array  # (P, G) for z
-    normal: Array  # (P, G, 2) for l
+    angle: Array  # (P, TRIES) uniform: angles that are tried
+    stream: RowStream  # for z and l
 
 
 class ColumnNoise(NamedTuple):
@@ -130,18 +147,16 @@ class ColumnNoise(NamedTuple):
     log_uniform: Array  # (D, V) for the proposal
     log_height: Array  # (D, V, 2) of the slices of log alpha and of logit pi
     bracket: Array  # (D, V, 2) where the present value lies in the first bracket
-    tries: Array  # (D, V, 2, T)
-    uniform: Array  # (D, G) for z
-    normal: Array  # (D, G) for l
+    tries: Array  # (D, V, 2, TRIES)
+    stream: RowStream  # for z and l
 
 
 class PrecisionNoise(NamedTuple):
-    """The randomness of drawing R rows' noise precisions, and then the activations (2.16)."""
+    """The randomness of drawing some rows' noise precisions, and then the activations (2.16)."""
 
-    order: NDArray[np.intp]  # (R,) rows
-    log_height: Array  # (R,)
-    bracket: Array  # (R,)
-    tries: Array  # (R, T)
+    start: int  # the row to begin with; those that follow take their turns, the first after the last
+    n_rows: int  # to draw, of those with loadings
+    stream: RowStream  # for the rows' slices
     normal: Array  # (K, N)
 
 
@@ -182,26 +197,24 @@ class Kernels(Protocol):
         """A draw of F, (K, N), from standard normals (K, N)."""
         ...
 
-    def gibbs_shear(
-        self, rows: GibbsRows, F: Array, alpha: Array, logit: Array, weight: Array, noise: ShearNoise
-    ) -> tuple[GibbsRows, Array]:
-        """New rows and F (K, N) after shears; alpha: (K, V?); logit: (1, V or G, K); weight: (N,)."""
+    def gibbs_shear(self, rows: GibbsRows, columns: GibbsColumns, noise: ShearNoise) -> tuple[GibbsRows, Array]:
+        """New rows and F (K, N) after shears (2.11). As after every move, the rows' scale is one."""
         ...
 
     def gibbs_rotate(
-        self, rows: GibbsRows, F: Array, alpha: Array, logit: Array, weight: Array, noise: RotationNoise
+        self, rows: GibbsRows, columns: GibbsColumns, noise: RotationNoise
     ) -> tuple[GibbsRows, Array, Array]:
-        """New rows, F (K, N) and alpha (K, V?) after rotations; logit: (1, V or G, K); weight: (N,)."""
+        """New rows, F (K, N) and alpha (K, V?) after rotations (2.10)."""
         ...
 
     def gibbs_columns(
-        self, rows: GibbsRows, F: Array, alpha: Array, logit: Array, weight: Array, noise: ColumnNoise
+        self, rows: GibbsRows, columns: GibbsColumns, noise: ColumnNoise
     ) -> tuple[GibbsRows, Array, Array]:
-        """New rows, alpha (K, V?) and logit (1, V or G, K), which changes where rates are learnt."""
+        """New rows, alpha (K, V?) and logit (1, V or G, K), which changes where rates are learnt (2.15)."""
         ...
 
-    def gibbs_precisions(self, rows: GibbsRows, noise: PrecisionNoise) -> tuple[GibbsRows, Array]:
-        """New rows (their tau) and F (K, N), of complete data with noise by feature."""
+    def gibbs_precisions(self, rows: GibbsRows, scale: Array, noise: PrecisionNoise) -> tuple[GibbsRows, Array]:
+        """New rows (their tau) and F (K, N), of complete data with noise by feature (2.16)."""
         ...
 
     def row_noise(self, key: tuple[int, int], sweep: int) -> Any:

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .contract import Array, RowNoise
+from .contract import Array, RowNoise, RowStream
 
 ROUND_0, ROUND_1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)  # Philox4x32's multipliers
 WEYL_0, WEYL_1 = 0x9E3779B9, 0xBB67AE85  # and its key increments
 LOW = np.uint64(0xFFFFFFFF)
-STREAM_Z, STREAM_L, STREAM_TAU = 0, 1, 2
+STREAM_Z, STREAM_L, STREAM_TAU, STREAM_SLICE = 0, 1, 2, 3
 UNIT = 2.0**-53
 
 
@@ -86,6 +86,28 @@ def row_noise(key: tuple[int, int], sweep: int, rows: NDArray[np.integer], K: in
     uniform, _ = uniform_pair(k, row, sweep, STREAM_Z, key)
     normal = normal_from(*uniform_pair(k, row, sweep, STREAM_L, key))
     return RowNoise(uniform=uniform, normal=normal, gamma=standard_gamma(shape, rows, sweep, key))
+
+
+def row_stream(rng: np.random.Generator) -> RowStream:
+    """A stream by row that no other call has: its key comes from a generator that nothing by row is drawn from."""
+    return RowStream(*rng.integers(2**32, size=3, dtype=np.uint64))
+
+
+def stream_words(stream: RowStream) -> tuple[tuple[int, int], int]:
+    """(key, sweep) of a stream."""
+    return (int(stream.key0), int(stream.key1)), int(stream.sweep)
+
+
+def move_noise(stream: RowStream, position: int, n_rows: int, n_factors: int) -> tuple[Array, Array]:
+    """Uniforms (n_rows,) for the inclusions and normals (n_rows, n_factors) for the loadings that a move draws.
+
+    position: which of the move's draws of columns this is.
+    """
+    key, sweep = stream_words(stream)
+    rows = np.arange(n_rows)
+    uniform, _ = uniform_pair(position, rows, sweep, STREAM_Z, key)
+    places = n_factors * position + np.arange(n_factors)
+    return uniform, normal_from(*uniform_pair(places, rows[:, None], sweep, STREAM_L, key))
 
 
 def column_generator(key: tuple[int, int], sweep: int) -> np.random.Generator:

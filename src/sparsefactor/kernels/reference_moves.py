@@ -14,13 +14,16 @@ from .contract import (
     ALPHA_WIDTH,
     RATE_WIDTH,
     TAU_WIDTH,
+    TRIES,
     Array,
     ColumnNoise,
+    GibbsColumns,
     GibbsRows,
     PrecisionNoise,
     RotationNoise,
     ShearNoise,
 )
+from .noise import STREAM_SLICE, move_noise, stream_words, uniform_pair
 
 
 class ReferenceMoves:
@@ -31,12 +34,10 @@ class ReferenceMoves:
     prior: Prior
     observed: NDArray[np.float64] | None
 
-    def gibbs_shear(
-        self, rows: GibbsRows, F: Array, alpha: Array, logit: Array, weight: Array, noise: ShearNoise
-    ) -> tuple[GibbsRows, Array]:
+    def gibbs_shear(self, rows: GibbsRows, columns: GibbsColumns, noise: ShearNoise) -> tuple[GibbsRows, Array]:
         """f_k -> f_k + e f_q for every k, column q of (Z, L) integrated out and then drawn, for each q (2.11)."""
-        Z, L, F = rows.Z.copy(), rows.L.copy(), F.copy()
-        alpha, logit = self.prior.by_row(alpha), self.logit_rows(logit)
+        Z, L, F, weight = rows.Z.copy(), rows.L * columns.scale, columns.F.copy(), columns.weight
+        alpha, logit = self.prior.by_row(columns.alpha), self.logit_rows(columns.logit)
         observed = np.ones(self.data.Y.shape) if self.observed is None else self.observed
         for d, q in enumerate(noise.order):
             rest = L.copy()
@@ -57,15 +58,17 @@ class ReferenceMoves:
                     if log_uniform < fit.sum() - e * F[k] @ F[q] - 0.5 * e**2 * F[q] @ F[q]:
                         r = new
                         F[k] += e * F[q]
-            Z[:, q] = noise.uniform[d] < expit(offset + 0.5 * r**2 / c)
-            L[:, q] = np.where(Z[:, q], r / c + noise.normal[d] / np.sqrt(c), 0.0)
+            uniform, normal = move_noise(noise.stream, d, len(L), 1)
+            Z[:, q] = uniform < expit(offset + 0.5 * r**2 / c)
+            L[:, q] = np.where(Z[:, q], r / c + normal[:, 0] / np.sqrt(c), 0.0)
         return GibbsRows(Z, L, rows.tau), F
 
     def gibbs_rotate(
-        self, rows: GibbsRows, F: Array, alpha: Array, logit: Array, weight: Array, noise: RotationNoise
+        self, rows: GibbsRows, columns: GibbsColumns, noise: RotationNoise
     ) -> tuple[GibbsRows, Array, Array]:
         """Exchange, then turn, each pair (f_k, f_q), their columns of (Z, L) integrated out and then drawn (2.10)."""
-        Z, L, F, alpha = rows.Z.copy(), rows.L.copy(), F.copy(), alpha.copy()
+        logit, weight = columns.logit, columns.weight
+        Z, L, F, alpha = rows.Z.copy(), rows.L * columns.scale, columns.F.copy(), columns.alpha.copy()
         observed = np.ones(self.data.Y.shape) if self.observed is None else self.observed
         for p, pair in enumerate(noise.pairs):
             rest = L.copy()
@@ -92,22 +95,24 @@ class ReferenceMoves:
                 low, high = (angle, high) if angle < 0.0 else (low, angle)
             F[pair] = turn @ F[pair]
             r, B = r @ turn.T, turn @ B @ turn.T
+            uniform, normal = move_noise(noise.stream, p, len(L), 2)
             for i in range(len(L)):
                 log_weight = pair_states(r[i], B[i], own[i], odds[i])
-                code = np.sum(noise.uniform[p, i] > np.cumsum(softmax(log_weight))[:-1])
+                code = np.sum(uniform[i] > np.cumsum(softmax(log_weight))[:-1])
                 Z[i, pair] = code % 2, code // 2
                 on = pair[Z[i, pair] == 1]
                 active = Z[i, pair] == 1
                 L[i, pair] = 0.0
                 Q = B[i][np.ix_(active, active)] + np.diag(own[i, active])
-                L[i, on] = draw_normal(Q, r[i, active], noise.normal[p, i, active])
+                L[i, on] = draw_normal(Q, r[i, active], normal[i, active])
         return GibbsRows(Z, L, rows.tau), F, alpha
 
     def gibbs_columns(
-        self, rows: GibbsRows, F: Array, alpha: Array, logit: Array, weight: Array, noise: ColumnNoise
+        self, rows: GibbsRows, columns: GibbsColumns, noise: ColumnNoise
     ) -> tuple[GibbsRows, Array, Array]:
         """alpha_k and (where it is learnt) pi_k with column k of (Z, L) integrated out, which is then drawn (2.15)."""
-        Z, L, alpha, logit = rows.Z.copy(), rows.L.copy(), alpha.copy(), logit.copy()
+        F, weight = columns.F, columns.weight
+        Z, L, alpha, logit = rows.Z.copy(), rows.L * columns.scale, columns.alpha.copy(), columns.logit.copy()
         observed = np.ones(self.data.Y.shape) if self.observed is None else self.observed
         V = len(self.prior.group_names) if self.prior.grouped else 1
         member = self.prior.group_index if self.prior.grouped else np.zeros(len(L), np.int64)
@@ -144,8 +149,9 @@ class ReferenceMoves:
             precision = slab[k, member]
             c = squared + precision
             log_odds = self.logit_rows(logit)[:, k] + 0.5 * np.log(precision / c) + 0.5 * r**2 / c
-            Z[:, k] = noise.uniform[d] < expit(log_odds)
-            L[:, k] = np.where(Z[:, k], r / c + noise.normal[d] / np.sqrt(c), 0.0)
+            uniform, normal = move_noise(noise.stream, d, len(L), 1)
+            Z[:, k] = uniform < expit(log_odds)
+            L[:, k] = np.where(Z[:, k], r / c + normal[:, 0] / np.sqrt(c), 0.0)
         return GibbsRows(Z, L, rows.tau), slab.reshape(alpha.shape), logit
 
     def alpha_rows(self, alpha: Array) -> Array:
@@ -186,10 +192,13 @@ class ReferenceMoves:
             faint += log_logit_beta(at[1], a, b)
         return float(np.logaddexp(empty, faint) - np.log(2.0))
 
-    def gibbs_precisions(self, rows: GibbsRows, noise: PrecisionNoise) -> tuple[GibbsRows, Array]:
-        """tau_i of some rows with F integrated out, then F (2.16)."""
-        prior, Y, L, tau = self.prior, self.data.Y, rows.L, rows.tau.copy()
-        for n, i in enumerate(noise.order):
+    def gibbs_precisions(self, rows: GibbsRows, scale: Array, noise: PrecisionNoise) -> tuple[GibbsRows, Array]:
+        """tau_i of some rows with F integrated out, then F (2.16); the others' precisions do not know of F."""
+        prior, Y, L, tau = self.prior, self.data.Y, rows.L * scale, rows.tau.copy()
+        key, sweep = stream_words(noise.stream)
+        loaded = np.asarray(rows.Z.any(axis=1))
+        turns = np.roll(np.arange(len(tau)), -noise.start)
+        for i in turns[loaded[turns]][: noise.n_rows]:
 
             def target(at: Array, i: int = i) -> float:
                 own = np.where(np.arange(len(tau)) == i, np.exp(at[0]), tau)
@@ -199,12 +208,13 @@ class ReferenceMoves:
                 return float(fit + log_gamma_density(own[i], prior.noise_shape, self.noise_rate[i]) + at[0])
 
             at = np.log(tau[i : i + 1])
-            draws = noise.log_height[n], noise.bracket[n], noise.tries[n]
+            first, second = uniform_pair(np.arange(TRIES + 1), i, sweep, STREAM_SLICE, key)
+            draws = float(np.log(first[0])), float(second[0]), first[1:]
             tau[i] = np.exp(at + slice_step(target, at, np.ones(1), TAU_WIDTH, *draws))[0]
         weighted = tau[:, None] * L
         Q = np.eye(L.shape[1]) + weighted.T @ L
         F = [draw_normal(Q, weighted.T @ y, normal) for y, normal in zip(Y.T, noise.normal.T, strict=True)]
-        return rows._replace(tau=tau), np.array(F).T
+        return rows._replace(L=L, tau=tau), np.array(F).T
 
 
 def slice_step(

@@ -9,37 +9,68 @@ import math
 import numpy as np
 
 from ..contract import ALPHA_WIDTH, RATE_WIDTH
-from .compiled import EXACT, OPTIONS, njit
-from .rotate import LARGE, SMALL, scaled
+from .compiled import EXACT, OPTIONS, STRICT, njit
+from .lanes import log_lane
+from .moves import BATCH, add_sums, column_terms, draw_loadings, load_precision, log_one_and, over_rows
+
+R, SQUARE, ODDS, PRECISION, OWN = range(5)  # the rows of `terms`
+
+
+@njit(**OPTIONS)
+def choose_group(first_tile, last_tile, rows, v):
+    """Which rows are in group v: 1 or 0."""
+    part = slice(first_tile * rows.tile, min(last_tile * rows.tile, rows.L.shape[0]))
+    own, group = rows.terms[OWN, part], rows.group[part]
+    for i in range(len(own)):
+        own[i] = 1.0 if group[i] == v else 0.0
+
+
+@njit(**OPTIONS)
+def column_densities(first_tile, last_tile, rows, points, n, learnt):
+    """The rows' part of the log density of n pairs (log alpha, logit pi) of the chosen group; points: (n, 2)."""
+    G = rows.L.shape[0]
+    given = 0.0 if learnt else 1.0
+    for t in range(first_tile, last_tile):
+        part, terms = slice(t * rows.tile, min((t + 1) * rows.tile, G)), rows.terms
+        r, square, odds, own = terms[R, part], terms[SQUARE, part], terms[ODDS, part], terms[OWN, part]
+        for at in range(n):
+            alpha, total = math.exp(points[at, 0]), 0.0
+            rate = points[at, 1] if learnt else 0.0
+            for i in range(len(r)):
+                p = 1.0 / (square[i] + alpha)
+                total += own[i] * log_one_and(np.sqrt(alpha * p), rate + given * odds[i] + 0.5 * r[i] * (r[i] * p))
+            rows.sums[t, at] = total
+
+
+@njit(**OPTIONS)
+def column_draw(first_tile, last_tile, rows, k, alpha, rates, learnt, position, stream):
+    """z and l of a factor given its precisions and rates by group; alpha: (K, V), rates: (V, K)."""
+    begin, end = first_tile * rows.tile, min(last_tile * rows.tile, rows.L.shape[0])
+    load_precision(begin, end, rows, alpha, k, PRECISION)
+    terms, group = rows.terms, rows.group[begin:end]
+    r, square, odds = terms[R, begin:end], terms[SQUARE, begin:end], terms[ODDS, begin:end]
+    precision = terms[PRECISION, begin:end]
+    if learnt:
+        for i in range(len(r)):
+            odds[i] = rates[group[i], k]
+    for i in range(len(r)):
+        odds[i] -= 0.5 * log_lane(square[i] / precision[i] + 1.0)
+    for i in range(len(r)):
+        precision[i] += square[i]
+    for i in range(len(r)):
+        odds[i] += 0.5 * r[i] * (r[i] / precision[i])
+    draw_loadings(first_tile, last_tile, rows, k, position, stream, R, PRECISION, ODDS)
 
 
 @njit(**EXACT)
-def log_target(x, y, r, squared, odds, learnt, hyper):
-    """log density of log alpha = x and logit pi = y; odds: (1 or G,) given log odds, used where pi is not learnt.
-
-    hyper: a_alpha, b_alpha, a_pi, b_pi.
-    """
-    G = r.shape[0]
-    alpha = math.exp(x)
-    total = hyper[0] * x - hyper[1] * alpha
-    own = y
+def prior_part(x, y, G, learnt, hyper):
+    """The log density of log alpha = x and logit pi = y but for the rows. hyper: a_alpha, b_alpha, a_pi, b_pi."""
+    total = hyper[0] * x - hyper[1] * math.exp(x)
     if learnt:
         # log(1 - pi) once for every row and b_pi times for the prior; log pi = log(1 - pi) + y.
         log_out = -(max(y, 0.0) + math.log1p(math.exp(-abs(y))))
         total += hyper[2] * (log_out + y) + (hyper[3] + G) * log_out
-    product = 1.0
-    for i in range(G):
-        if not learnt:
-            own = odds[i if odds.shape[0] > 1 else 0]
-        c = squared[i] + alpha
-        exponent = own + 0.5 * r[i] * (r[i] / c)
-        top = max(exponent, 0.0)
-        total += top
-        product *= scaled(1.0, -top) + scaled(math.sqrt(alpha / c), exponent - top)
-        if product > LARGE or product < SMALL:
-            total += math.log(product)
-            product = 1.0
-    return total + math.log(product)
+    return total
 
 
 @njit(**EXACT)
@@ -59,118 +90,67 @@ def log_proposal(x, y, G, learnt, hyper, constant):
     return top + math.log(math.exp(empty - top) + math.exp(faint - top)) - math.log(2.0)
 
 
-@njit(**EXACT)
-def slice_step(along, x, y, present, width, r, squared, odds, learnt, hyper, log_height, bracket, tries):
-    """A step along x (0) or y (1) by slice sampling in a bracket that shrinks; the new value and its log density."""
-    height = present + log_height
-    low = -width * bracket
-    high = low + width
-    for t in range(tries.shape[0]):
-        step = low + tries[t] * (high - low)
-        new_x, new_y = (x + step, y) if along == 0 else (x, y + step)
-        value = log_target(new_x, new_y, r, squared, odds, learnt, hyper)
-        if value > height:
-            return step, value
-        if step < 0.0:
-            low = step
-        else:
-            high = step
-    return 0.0, present
+each_choose_group = over_rows(choose_group)
+each_column_densities = over_rows(column_densities)
+each_column_draw = over_rows(column_draw)
+each_column_terms = over_rows(column_terms)
 
 
-@njit(**OPTIONS)
-def column_terms(k, E, observed, L, F, tau, weight, r, squared):
-    """(G,) linear terms and squares of l_k given all else, without the slab's precision."""
-    G, N = E.shape
-    masked = observed.shape[0] > 0
-    whole = 0.0
-    for j in range(N):
-        whole += weight[j] * F[k, j] * F[k, j]
-    for i in range(G):
-        product, norm = 0.0, whole
-        for j in range(N):
-            product += E[i, j] * (weight[j] * F[k, j])
-        if masked:
-            norm = 0.0
-            for j in range(N):
-                if observed[i, j]:
-                    norm += weight[j] * F[k, j] * F[k, j]
-        squared[i] = tau[i] * norm
-        r[i] = tau[i] * product + squared[i] * L[i, k]
-
-
-@njit(**EXACT)
+@njit(**STRICT)
 def draw_columns(
-    E,
-    observed,
-    Z,
-    L,
-    F,
-    alpha,
-    logit,
-    tau,
-    weight,
-    learnt,
-    by_group,
-    first,
-    hyper,
-    constant,
-    order,
-    proposal,
-    log_uniform,
-    log_height,
-    bracket,
-    tries,
-    uniform,
-    normal,
-):
-    """For each k in `order`: alpha_k and, where rates are learnt, logit_k, by group; then z_k and l_k; all in place.
+    run, parts, rows, sums, columns, alpha, rates, learnt, sizes, hyper, constant,
+    order, proposal, log_uniform, log_height, bracket, tries, stream,
+):  # fmt: skip
+    """For each k in `order`: alpha_k and, where they are learnt, rates_k of each group; then z_k and l_k; in place.
 
-    E: (G, N) residual Y - L F, 0 where missing; observed: (G, N) or (0, 0); alpha: (K, V); logit: (V, K) where rates
-    are learnt, else (1 or G, K); by_group: (G,) the rows, group after group, of which v begins at first[v];
-    hyper: (V, 4); constant: (V, 3).
+    alpha: (K, V), rates: (V, K) logit pi, sizes: (V,) of the groups, hyper: (V, 4), constant: (V, 3).
     """
-    G, N = E.shape
-    masked, per_row = observed.shape[0] > 0, logit.shape[0] > 1 and not learnt
-    r, squared, linear, norm, odds = np.empty((5, G))
+    points, found, at = np.empty((BATCH, 2)), np.empty(sums.shape[1]), np.empty(2)
+    V = alpha.shape[1]
     for d in range(order.shape[0]):
         k = order[d]
-        column_terms(k, E, observed, L, F, tau, weight, r, squared)
-        for p in range(G):
-            i = by_group[p]
-            linear[p], norm[p] = r[i], squared[i]
-            odds[p] = logit[i if per_row else 0, k]
-        for v in range(alpha.shape[1]):
-            begin, end = first[v], first[v + 1]
-            size = end - begin
-            own = (linear[begin:end], norm[begin:end], odds[begin : end if per_row else begin + 1], learnt, hyper[v])
-            x, y = math.log(alpha[k, v]), logit[v, k] if learnt else odds[begin]
-            present = log_target(x, y, *own)
-            other = log_target(proposal[d, v, 0], proposal[d, v, 1], *own)
-            ratio = other - log_proposal(proposal[d, v, 0], proposal[d, v, 1], size, learnt, hyper[v], constant[v])
-            ratio -= present - log_proposal(x, y, size, learnt, hyper[v], constant[v])
+        each_column_terms(run, parts, rows, columns, alpha, k)
+        for v in range(V):
+            if V > 1 or d == 0:
+                each_choose_group(run, parts, rows, v)
+            G = sizes[v]
+            at[0], at[1] = math.log(alpha[k, v]), rates[v, k]
+            points[0, 0], points[0, 1] = at[0], at[1]
+            points[1, 0], points[1, 1] = proposal[d, v, 0], proposal[d, v, 1]
+            each_column_densities(run, parts, rows, points, 2, learnt)
+            add_sums(sums, found)
+            present = found[0] + prior_part(at[0], at[1], G, learnt, hyper[v])
+            other = found[1] + prior_part(points[1, 0], points[1, 1], G, learnt, hyper[v])
+            ratio = other - log_proposal(points[1, 0], points[1, 1], G, learnt, hyper[v], constant[v])
+            ratio = ratio - (present - log_proposal(at[0], at[1], G, learnt, hyper[v], constant[v]))
             if log_uniform[d, v] < ratio:
-                x, y, present = proposal[d, v, 0], proposal[d, v, 1], other
+                at[0], at[1], present = points[1, 0], points[1, 1], other
             for along in range(2 if learnt else 1):
                 width = ALPHA_WIDTH if along == 0 else RATE_WIDTH
-                chosen = (log_height[d, v, along], bracket[d, v, along], tries[d, v, along])
-                step, present = slice_step(along, x, y, present, width, *own, *chosen)
-                if along == 0:
-                    x += step
-                else:
-                    y += step
-            alpha[k, v] = math.exp(x)
+                height = present + log_height[d, v, along]
+                low = -width * bracket[d, v, along]
+                high = low + width
+                tried, done = 0, False
+                # Which points are tried does not depend on their densities, so several are looked at together.
+                while tried < tries.shape[3] and not done:
+                    n = 0
+                    while n < BATCH and tried < tries.shape[3]:
+                        step = low + tries[d, v, along, tried] * (high - low)
+                        if step < 0.0:
+                            low = step
+                        else:
+                            high = step
+                        points[n, 0], points[n, 1] = at[0], at[1]
+                        points[n, along] = at[along] + step
+                        n += 1
+                        tried += 1
+                    each_column_densities(run, parts, rows, points, n, learnt)
+                    add_sums(sums, found)
+                    for m in range(n):
+                        value = found[m] + prior_part(points[m, 0], points[m, 1], G, learnt, hyper[v])
+                        if not done and value > height:
+                            at[along], present, done = points[m, along], value, True
+            alpha[k, v] = math.exp(at[0])
             if learnt:
-                logit[v, k] = y
-            for p in range(begin, end):
-                i, slab = by_group[p], alpha[k, v]
-                c = squared[i] + slab
-                log_odds = (y if learnt else odds[p]) + 0.5 * math.log(slab / c) + 0.5 * r[i] * (r[i] / c)
-                included = uniform[d, i] < 1.0 / (1.0 + math.exp(-log_odds)) if log_odds > -700.0 else False
-                new = r[i] / c + normal[d, i] / math.sqrt(c) if included else 0.0
-                change = new - L[i, k]
-                Z[i, k], L[i, k] = included, new
-                if change != 0.0:
-                    for j in range(N):
-                        if not masked or observed[i, j]:
-                            E[i, j] -= change * F[k, j]
+                rates[v, k] = at[1]
+        each_column_draw(run, parts, rows, k, alpha, rates, learnt, d, stream)

@@ -25,6 +25,8 @@ COMPILING = "Compiling kernels for their first use; this may take half a minute.
 OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "reassoc", "nsz"}}
 # Where the order of operations matters: to accuracy, or because a product of two large numbers would overflow.
 EXACT: dict[str, Any] = {**OPTIONS, "fastmath": {"contract"}}
+# What must round as Python does, since it may run as Python too.
+STRICT: dict[str, Any] = {**OPTIONS, "fastmath": False}
 # For what is called in inner loops: a call that passes several arrays takes longer than a short loop.
 INLINE: dict[str, Any] = {**OPTIONS, "forceinline": True}
 INLINE_EXACT: dict[str, Any] = {**EXACT, "forceinline": True}

@@ -20,14 +20,6 @@ from .tiles import copy_matrix, packed_offset
 STREAM_OF_Z = np.uint64(STREAM_Z)
 
 
-class RowStream(NamedTuple):
-    """The randomness of one sweep's row pass, drawn where it is needed."""
-
-    key0: np.uint64
-    key1: np.uint64
-    sweep: np.uint64
-
-
 class GibbsMessage(NamedTuple):
     """`Message` as this pass reads it."""
 
@@ -160,7 +152,7 @@ def gibbs_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, stre
 
         for r in range(R):
             i = tile + r
-            row = np.uint64(i)
+            row = np.uint64(problem.first + i)
             for k in range(K):
                 b[k] = B[r, k]
                 z[k] = Z_in[i, k]

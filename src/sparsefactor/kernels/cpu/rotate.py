@@ -8,194 +8,252 @@ import math
 
 import numpy as np
 
-from .compiled import EXACT, INLINE_EXACT, OPTIONS, njit
+from .compiled import EXACT, INLINE, OPTIONS, STRICT, njit
+from .lanes import LANES, exp_lane, log_lane
+from .moves import BATCH, LEAST, STREAM_OF_L, STREAM_OF_Z, add_sums, given_others, load_precision, over_rows
+from .philox import normal, unit_pair
 
-NEGLIGIBLE = -400.0  # exp of it is lost beside one, even where a vanishing slab precision makes the one 1e-154
-LARGE, SMALL = 1e200, 1e-200  # a product beyond these is put away as its logarithm
-
-
-@njit(**INLINE_EXACT)
-def states(r1, r2, b11, b12, b22, det, a1, a2, o1, o2):
-    """Exponents and factors of the weights of z = 10, 01, 11 against 00; det: of the Gram matrix before and after."""
-    q1, q2 = b11 + a1, b22 + a2
-    corner = a2 + (det + a1 * b22) / q1  # the Schur complement of the first, never below a2
-    rest = r2 - b12 / q1 * r1
-    own = 0.5 * r1 * (r1 / q1)
-    e1, e2, e3 = o1 + own, o2 + 0.5 * r2 * (r2 / q2), o1 + o2 + own + 0.5 * rest * (rest / corner)
-    f1 = math.sqrt(a1 / q1)
-    return e1, e2, e3, f1, math.sqrt(a2 / q2), f1 * math.sqrt(a2 / corner)
-
-
-@njit(**INLINE_EXACT)
-def scaled(factor, exponent):
-    return factor * math.exp(exponent) if exponent > NEGLIGIBLE else 0.0
-
-
-@njit(**EXACT)
-def log_density(c, s, r, gram, det, first, second, group, odds):
-    """log density of the turn ((c, s), (-s, c)) of two factors, up to a constant.
-
-    r: (2, G) linear terms; gram: (3, G) entries 11, 12, 22; first, second: (V,) slab precisions; odds: (2, 1 or G).
-    """
-    G = r.shape[1]
-    own = odds.shape[1] > 1
-    o1, o2 = odds[0, 0], odds[1, 0]
-    total, product = 0.0, 1.0
-    for i in range(G):
-        r1, r2 = c * r[0, i] + s * r[1, i], c * r[1, i] - s * r[0, i]
-        mixed = 2.0 * c * s * gram[1, i]
-        b11 = c * c * gram[0, i] + mixed + s * s * gram[2, i]
-        b22 = s * s * gram[0, i] - mixed + c * c * gram[2, i]
-        b12 = (c * c - s * s) * gram[1, i] + c * s * (gram[2, i] - gram[0, i])
-        if own:
-            o1, o2 = odds[0, i], odds[1, i]
-        a1, a2 = first[group[i]], second[group[i]]
-        e1, e2, e3, f1, f2, f3 = states(r1, r2, b11, b12, b22, det[i], a1, a2, o1, o2)
-        top = max(max(e1, e2), max(e3, 0.0))
-        total += top
-        product *= scaled(1.0, -top) + scaled(f1, e1 - top) + scaled(f2, e2 - top) + scaled(f3, e3 - top)
-        if product > LARGE or product < SMALL:
-            total += math.log(product)
-            product = 1.0
-    return total + math.log(product)
-
-
-@njit(**EXACT)
-def find_turn(r, gram, det, first, second, group, odds, log_height, bracket, angles):
-    """The angle that a slice sampler draws, by shrinking a bracket of half a turn towards none."""
-    height = log_density(1.0, 0.0, r, gram, det, first, second, group, odds) + log_height
-    low = -math.pi * bracket
-    high = low + math.pi
-    for t in range(angles.shape[0]):
-        angle = low + angles[t] * (high - low)
-        if log_density(math.cos(angle), math.sin(angle), r, gram, det, first, second, group, odds) > height:
-            return angle
-        if angle < 0.0:
-            low = angle
-        else:
-            high = angle
-    return 0.0
+R_1, R_2, G_11, G_12, G_22, DET, ODDS_1, ODDS_2, SLAB_1, SLAB_2 = range(10)  # the rows of `terms`
 
 
 @njit(**OPTIONS)
-def linear_and_gram(k, q, E, observed, L, F, tau, weight, r, gram, det):
-    """Of every row's loadings on k and q, given all others (2.4), without the slab's precisions."""
-    G, N = E.shape
-    masked = observed.shape[0] > 0
-    g11, g12, g22 = 0.0, 0.0, 0.0
-    for j in range(N):
-        g11 += weight[j] * F[k, j] * F[k, j]
-        g12 += weight[j] * F[k, j] * F[q, j]
-        g22 += weight[j] * F[q, j] * F[q, j]
-    for i in range(G):
-        y1, y2 = 0.0, 0.0
-        for j in range(N):
-            e = E[i, j] * weight[j]
-            y1 += e * F[k, j]
-            y2 += e * F[q, j]
-        if masked:
-            g11, g12, g22 = 0.0, 0.0, 0.0
-            for j in range(N):
-                if observed[i, j]:
-                    g11 += weight[j] * F[k, j] * F[k, j]
-                    g12 += weight[j] * F[k, j] * F[q, j]
-                    g22 += weight[j] * F[q, j] * F[q, j]
-        t = tau[i]
-        gram[0, i], gram[1, i], gram[2, i] = t * g11, t * g12, t * g22
-        det[i] = max(gram[0, i] * gram[2, i] - gram[1, i] * gram[1, i], 0.0)
-        r[0, i] = t * (y1 + g11 * L[i, k] + g12 * L[i, q])
-        r[1, i] = t * (y2 + g12 * L[i, k] + g22 * L[i, q])
+def pair_terms(first_tile, last_tile, rows, columns, alpha, k, q):
+    """Of every row's loadings on k and q given all others: linear terms and Gram matrix, without the slab's part."""
+    G = rows.L.shape[0]
+    factors = np.empty(2, np.int64)
+    factors[0], factors[1] = k, q
+    linear, grams = np.empty((2, rows.tile)), np.empty((3, rows.tile))
+    logit, per_row = rows.logit, rows.logit.shape[0] > 1
+    for t in range(first_tile, last_tile):
+        first, last = t * rows.tile, min((t + 1) * rows.tile, G)
+        given_others(first, last, rows, columns, factors, linear, grams)
+        tau, terms = rows.tau[first:last], rows.terms
+        for a in range(2):
+            out = terms[R_1 + a, first:last]
+            for i in range(len(tau)):
+                out[i] = tau[i] * linear[a, i]
+        for a in range(3):
+            out = terms[G_11 + a, first:last]
+            for i in range(len(tau)):
+                out[i] = tau[i] * grams[a, i]
+        det = terms[DET, first:last]
+        for i in range(len(tau)):
+            det[i] = max(tau[i] * tau[i] * (grams[0, i] * grams[2, i] - grams[1, i] * grams[1, i]), 0.0)
+        for a in range(2):
+            out = terms[ODDS_1 + a, first:last]
+            for i in range(len(tau)):
+                out[i] = logit[first + i if per_row else 0, factors[a]]
+            load_precision(first, last, rows, alpha, factors[a], SLAB_1 + a)
+
+
+@njit(**INLINE)
+def turned(r1, r2, g11, g12, g22, t11, t12, t21, t22):
+    """A row's linear terms and Gram matrix after an orthogonal change of the pair."""
+    return (
+        t11 * r1 + t12 * r2,
+        t21 * r1 + t22 * r2,
+        t11 * t11 * g11 + 2.0 * t11 * t12 * g12 + t12 * t12 * g22,
+        t11 * t21 * g11 + (t11 * t22 + t12 * t21) * g12 + t12 * t22 * g22,
+        t21 * t21 * g11 + 2.0 * t21 * t22 * g12 + t22 * t22 * g22,
+    )
+
+
+@njit(**INLINE)
+def states(r1, r2, b11, b12, b22, det, a1, a2, o1, o2):
+    """Exponents and factors of the weights of z = 10, 01, 11 against 00; det: of the Gram matrix before and after."""
+    p1, p2 = 1.0 / (b11 + a1), 1.0 / (b22 + a2)
+    corner = a2 + (det + a1 * b22) * p1  # the Schur complement of the first, never below a2
+    rest = r2 - b12 * (p1 * r1)
+    own = 0.5 * r1 * (r1 * p1)
+    e1, e2, e3 = o1 + own, o2 + 0.5 * r2 * (r2 * p2), o1 + o2 + own + 0.5 * rest * (rest / corner)
+    f1 = np.sqrt(a1 * p1)
+    return e1, e2, e3, f1, np.sqrt(a2 * p2), f1 * np.sqrt(a2 / corner)
+
+
+@njit(**OPTIONS)
+def pair_densities(first_tile, last_tile, rows, points, n):
+    """log density of n orthogonal changes of the pair, up to a constant. points: (n, 5) the matrix, and 1
+    where the factors have each other's slab precisions, else 0."""
+    sums, G = rows.sums, rows.L.shape[0]
+    for t in range(first_tile, last_tile):
+        part, terms = slice(t * rows.tile, min((t + 1) * rows.tile, G)), rows.terms
+        s1, s2, det = terms[R_1, part], terms[R_2, part], terms[DET, part]
+        g11, g12, g22 = terms[G_11, part], terms[G_12, part], terms[G_22, part]
+        o1, o2, slab1, slab2 = terms[ODDS_1, part], terms[ODDS_2, part], terms[SLAB_1, part], terms[SLAB_2, part]
+        for at in range(n):
+            t11, t12, t21, t22, swap = points[at]
+            keep, total = 1.0 - swap, 0.0
+            for i in range(len(s1)):
+                a1, a2 = keep * slab1[i] + swap * slab2[i], keep * slab2[i] + swap * slab1[i]
+                r1, r2, b11, b12, b22 = turned(s1[i], s2[i], g11[i], g12[i], g22[i], t11, t12, t21, t22)
+                e1, e2, e3, f1, f2, f3 = states(r1, r2, b11, b12, b22, det[i], a1, a2, o1[i], o2[i])
+                top = max(max(e1, e2), max(e3, 0.0))
+                weight = exp_lane(-top) + f1 * exp_lane(e1 - top) + f2 * exp_lane(e2 - top) + f3 * exp_lane(e3 - top)
+                total += top + log_lane(max(weight, LEAST))
+            sums[t, at] = total
+
+
+@njit(**OPTIONS)
+def pair_draw(first_tile, last_tile, rows, k, q, point, position, stream):
+    """z and l of two factors after their change, and b with them."""
+    G = rows.L.shape[0]
+    Z, L, B, terms = rows.Z, rows.L, rows.B, rows.terms
+    key0, key1, sweep = stream.key0, stream.key1, stream.sweep
+    t11, t12, t21, t22, swap = point
+    keep = 1.0 - swap
+    W = np.zeros(14 * LANES)
+    for begin in range(first_tile * rows.tile, min(last_tile * rows.tile, G), LANES):
+        n, row = min(LANES, G - begin), np.uint64(rows.first + begin)
+        for field in range(10):
+            source, base = terms[field, begin : begin + n], np.uint64(field * LANES)
+            for lane in range(n):
+                W[base + np.uint64(lane)] = source[lane]
+        for lane in range(LANES):
+            a1 = keep * W[8 * LANES + lane] + swap * W[9 * LANES + lane]
+            a2 = keep * W[9 * LANES + lane] + swap * W[8 * LANES + lane]
+            r1, r2, b11, b12, b22 = turned(
+                W[lane], W[LANES + lane], W[2 * LANES + lane], W[3 * LANES + lane], W[4 * LANES + lane],
+                t11, t12, t21, t22,
+            )  # fmt: skip
+            e1, e2, e3, f1, f2, f3 = states(
+                r1, r2, b11, b12, b22, W[5 * LANES + lane], a1, a2, W[6 * LANES + lane], W[7 * LANES + lane]
+            )
+            top = max(max(e1, e2), max(e3, 0.0))
+            none, both = exp_lane(-top), exp_lane(-top) + f1 * exp_lane(e1 - top)
+            three = both + f2 * exp_lane(e2 - top)
+            W[8 * LANES + lane] = a1
+            W[9 * LANES + lane] = a2
+            W[lane] = r1
+            W[LANES + lane] = r2
+            W[2 * LANES + lane] = b11
+            W[3 * LANES + lane] = b12
+            W[4 * LANES + lane] = b22
+            W[10 * LANES + lane] = none
+            W[11 * LANES + lane] = both
+            W[12 * LANES + lane] = three
+            W[13 * LANES + lane] = three + f3 * exp_lane(e3 - top)
+        for lane in range(LANES):
+            uniform, _ = unit_pair(np.uint64(position), row + np.uint64(lane), sweep, STREAM_OF_Z, key0, key1)
+            W[13 * LANES + lane] *= uniform
+        for lane in range(n):
+            i, own = begin + lane, row + np.uint64(lane)
+            u = W[13 * LANES + lane]
+            first = (W[10 * LANES + lane] < u <= W[11 * LANES + lane]) or u > W[12 * LANES + lane]
+            second = u > W[11 * LANES + lane]
+            new1, new2 = 0.0, 0.0
+            if first or second:
+                new1, new2 = pair_loadings(
+                    first, second, W[lane], W[LANES + lane], W[2 * LANES + lane], W[3 * LANES + lane],
+                    W[4 * LANES + lane], W[5 * LANES + lane], W[8 * LANES + lane], W[9 * LANES + lane],
+                    position, own, sweep, key0, key1,
+                )  # fmt: skip
+            Z[i, k], Z[i, q] = first, second
+            L[i, k], L[i, q] = new1, new2
+            B[i, k], B[i, q] = t11 * B[i, k] + t12 * B[i, q], t21 * B[i, k] + t22 * B[i, q]
 
 
 @njit(**EXACT)
-def exchange(r, gram):
-    """Two factors change places."""
-    for i in range(r.shape[1]):
-        r[0, i], r[1, i] = r[1, i], r[0, i]
-        gram[0, i], gram[2, i] = gram[2, i], gram[0, i]
+def pair_loadings(first, second, r1, r2, b11, b12, b22, det, a1, a2, position, row, sweep, key0, key1):
+    """l of two factors given which of them are active."""
+    n1, n2 = 0.0, 0.0
+    if first:
+        n1 = normal(np.uint64(2 * position), row, sweep, STREAM_OF_L, key0, key1)
+    if second:
+        n2 = normal(np.uint64(2 * position + 1), row, sweep, STREAM_OF_L, key0, key1)
+    q1, q2 = b11 + a1, b22 + a2
+    if first and second:
+        # Through Q = C C', as the oracle has it.
+        root = math.sqrt(q1)
+        low = b12 / root
+        corner = math.sqrt(a2 + (det + a1 * b22) / q1)
+        z1 = r1 / root
+        new2 = ((r2 - low * z1) / corner + n2) / corner
+        return (z1 + n1 - low * new2) / root, new2
+    if first:
+        return r1 / q1 + n1 / math.sqrt(q1), 0.0
+    return 0.0, r2 / q2 + n2 / math.sqrt(q2)
 
 
 @njit(**EXACT)
-def draw_rows(k, q, c, s, swap, E, observed, Z, L, F, r, gram, det, first, second, group, odds, uniform, normal):
-    """z and l of two factors after their turn, and the residuals that they leave; F is turned already."""
-    G, N = E.shape
-    masked = observed.shape[0] > 0
-    for i in range(G):
-        r1, r2 = c * r[0, i] + s * r[1, i], c * r[1, i] - s * r[0, i]
-        mixed = 2.0 * c * s * gram[1, i]
-        b11 = c * c * gram[0, i] + mixed + s * s * gram[2, i]
-        b22 = s * s * gram[0, i] - mixed + c * c * gram[2, i]
-        b12 = (c * c - s * s) * gram[1, i] + c * s * (gram[2, i] - gram[0, i])
-        at = i if odds.shape[1] > 1 else 0
-        a1, a2 = first[group[i]], second[group[i]]
-        e1, e2, e3, f1, f2, f3 = states(r1, r2, b11, b12, b22, det[i], a1, a2, odds[0, at], odds[1, at])
-        top = max(max(e1, e2), max(e3, 0.0))
-        w0, w1, w2, w3 = scaled(1.0, -top), scaled(f1, e1 - top), scaled(f2, e2 - top), scaled(f3, e3 - top)
-        u = uniform[i] * (w0 + w1 + w2 + w3)
-        one = (w0 < u <= w0 + w1) or u > w0 + w1 + w2
-        two = u > w0 + w1
-        l1, l2 = L[i, k], L[i, q]
-        if swap:
-            l1, l2 = l2, l1
-        d1, d2 = c * l1 + s * l2, c * l2 - s * l1
-        new1, new2 = 0.0, 0.0
-        q1, q2 = b11 + a1, b22 + a2
-        if one and two:
-            # Through Q = C C', as the oracle has it.
-            root = math.sqrt(q1)
-            low = b12 / root
-            corner = math.sqrt(a2 + (det[i] + a1 * b22) / q1)
-            z1 = r1 / root
-            z2 = (r2 - low * z1) / corner
-            new2 = (z2 + normal[i, 1]) / corner
-            new1 = (z1 + normal[i, 0] - low * new2) / root
-        elif one:
-            new1 = r1 / q1 + normal[i, 0] / math.sqrt(q1)
-        elif two:
-            new2 = r2 / q2 + normal[i, 1] / math.sqrt(q2)
-        Z[i, k], Z[i, q] = one, two
-        L[i, k], L[i, q] = new1, new2
-        d1 -= new1
-        d2 -= new2
-        if d1 != 0.0 or d2 != 0.0:
-            for j in range(N):
-                if not masked or observed[i, j]:
-                    E[i, j] += d1 * F[k, j] + d2 * F[q, j]
+def turn_columns(columns, k, q, point):
+    """The activations after an orthogonal change of a pair, and their products."""
+    t11, t12, t21, t22 = point[0], point[1], point[2], point[3]
+    F, by_sample, weighted, gram, _ = columns
+    for j in range(F.shape[1]):
+        F[k, j], F[q, j] = t11 * F[k, j] + t12 * F[q, j], t21 * F[k, j] + t22 * F[q, j]
+        by_sample[j, k], by_sample[j, q] = F[k, j], F[q, j]
+        weighted[j, k], weighted[j, q] = (
+            t11 * weighted[j, k] + t12 * weighted[j, q],
+            t21 * weighted[j, k] + t22 * weighted[j, q],
+        )
+    for m in range(F.shape[0]):
+        gram[k, m], gram[q, m] = t11 * gram[k, m] + t12 * gram[q, m], t21 * gram[k, m] + t22 * gram[q, m]
+    for m in range(F.shape[0]):
+        gram[m, k], gram[m, q] = t11 * gram[m, k] + t12 * gram[m, q], t21 * gram[m, k] + t22 * gram[m, q]
 
 
 @njit(**EXACT)
-def rotate_pairs(
-    E, observed, Z, L, F, alpha, group, tau, weight, logit, pairs, swaps, log_height, bracket, angles, uniform, normal
-):
-    """Exchange, then turn, each pair of factors, and draw its columns of (Z, L); all in place.
+def set_turn(point, angle, swap):
+    """A rotation, after an exchange or none."""
+    c, s = math.cos(angle), math.sin(angle)
+    point[0], point[1], point[2], point[3], point[4] = c, s, -s, c, 0.0
+    if swap:
+        point[0], point[1], point[2], point[3], point[4] = s, c, c, -s, 1.0
 
-    E: (G, N) residual Y - L F, 0 where missing; observed: (G, N) or (0, 0); alpha: (K, V); group: (G,);
-    logit: (1 or G, K).
-    """
-    G, N = E.shape
-    r, gram, det = np.empty((2, G)), np.empty((3, G)), np.empty(G)
-    odds = np.empty((2, logit.shape[0]))
+
+each_pair_densities = over_rows(pair_densities)
+each_pair_draw = over_rows(pair_draw)
+each_pair_terms = over_rows(pair_terms)
+
+
+@njit(**STRICT)
+def rotate_pairs(run, parts, rows, sums, columns, alpha, pairs, swaps, log_height, bracket, angles, stream):
+    """Exchange, then turn, each pair of factors, and draw its columns of (Z, L); all in place. alpha: (K, V)."""
+    points, found, angle_of = np.empty((2 * BATCH, 5)), np.empty(2 * BATCH), np.empty(2 * BATCH)
     for p in range(pairs.shape[0]):
         k, q = pairs[p, 0], pairs[p, 1]
-        for i in range(logit.shape[0]):
-            odds[0, i], odds[1, i] = logit[i, k], logit[i, q]
-        linear_and_gram(k, q, E, observed, L, F, tau, weight, r, gram, det)
+        each_pair_terms(run, parts, rows, columns, alpha, k, q)
         swap = False
         if swaps[p] < 1.0:
-            stay = log_density(1.0, 0.0, r, gram, det, alpha[k], alpha[q], group, odds)
-            exchange(r, gram)
-            change = log_density(1.0, 0.0, r, gram, det, alpha[q], alpha[k], group, odds) - stay
-            swap = swaps[p] * (1.0 + math.exp(-change)) < 1.0 if change > -700.0 else False
+            set_turn(points[0], 0.0, False)
+            set_turn(points[1], 0.0, True)
+            each_pair_densities(run, parts, rows, points, 2)
+            add_sums(sums, found)
+            change = found[1] - found[0]
+            if change > -700.0:
+                swap = swaps[p] * (1.0 + math.exp(-change)) < 1.0
             if swap:
                 for v in range(alpha.shape[1]):
                     alpha[k, v], alpha[q, v] = alpha[q, v], alpha[k, v]
-                for j in range(N):
-                    F[k, j], F[q, j] = F[q, j], F[k, j]
-            else:
-                exchange(r, gram)
-        angle = find_turn(r, gram, det, alpha[k], alpha[q], group, odds, log_height[p], bracket[p], angles[p])
-        c, s = math.cos(angle), math.sin(angle)
-        for j in range(N):
-            F[k, j], F[q, j] = c * F[k, j] + s * F[q, j], c * F[q, j] - s * F[k, j]
-        own = (alpha[k], alpha[q], group, odds, uniform[p], normal[p])
-        draw_rows(k, q, c, s, swap, E, observed, Z, L, F, r, gram, det, *own)
+        low = -math.pi * bracket[p]
+        high = low + math.pi
+        # Which angles are tried does not depend on their densities, so several are looked at together.
+        height, chosen, tried = -math.inf, 0.0, 0
+        angle_of[0], n = 0.0, 1
+        while tried < angles.shape[1]:
+            begin = n
+            while n < begin + BATCH and tried < angles.shape[1]:
+                angle = low + angles[p, tried] * (high - low)
+                if angle < 0.0:
+                    low = angle
+                else:
+                    high = angle
+                angle_of[n] = angle
+                n += 1
+                tried += 1
+            for at in range(n):
+                set_turn(points[at], angle_of[at], swap)
+            each_pair_densities(run, parts, rows, points, n)
+            add_sums(sums, found)
+            if begin == 1:
+                height = found[0] + log_height[p]
+            done = False
+            for at in range(begin, n):
+                if not done and found[at] > height:
+                    chosen, done = angle_of[at], True
+            if done:
+                break
+            n = 0
+        set_turn(points[0], chosen, swap)
+        each_pair_draw(run, parts, rows, k, q, points[0], p, stream)
+        turn_columns(columns, k, q, points[0])

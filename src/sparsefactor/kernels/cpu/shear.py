@@ -4,83 +4,142 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from .compiled import OPTIONS, njit
+from .compiled import EXACT, OPTIONS, STRICT, njit
+from .lanes import log_lane
+from .moves import add_sums, column_terms, draw_loadings, log_one_and, over_rows
+
+R, SQUARE, OFFSET, PRECISION, L_K = range(5)  # the rows of `terms`
 
 
 @njit(**OPTIONS)
-def log_evidence(r, c, offset):
-    """log of 1 + odds of including a loading with linear term r and precision c."""
-    x = offset + 0.5 * r * r / c
-    return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
+def shear_terms(first_tile, last_tile, rows, columns, alpha, q):
+    """Of l_iq given all else; the tiles' sums of log(1 + odds)."""
+    column_terms(first_tile, last_tile, rows, columns, alpha, q)
+    G = rows.L.shape[0]
+    for t in range(first_tile, last_tile):
+        part, terms = slice(t * rows.tile, min((t + 1) * rows.tile, G)), rows.terms
+        r, square, offset, precision = terms[R, part], terms[SQUARE, part], terms[OFFSET, part], terms[PRECISION, part]
+        for i in range(len(r)):
+            offset[i] -= 0.5 * log_lane(square[i] / precision[i] + 1.0)
+        for i in range(len(r)):
+            precision[i] += square[i]
+        total = 0.0
+        for i in range(len(r)):
+            total += log_one_and(1.0, offset[i] + 0.5 * r[i] * (r[i] / precision[i]))
+        rows.sums[t, 0] = total
+
+
+@njit(**EXACT)
+def load_factor(first_tile, last_tile, rows, k):
+    """l_ik, one row after another."""
+    begin, end = first_tile * rows.tile, min(last_tile * rows.tile, rows.L.shape[0])
+    L, out = rows.L[begin:end], rows.terms[L_K, begin:end]
+    for i in range(len(out)):
+        out[i] = L[i, k]
 
 
 @njit(**OPTIONS)
-def shear_directions(E, observed, Z, L, F, tau, weight, alpha, group, logit, order, step, log_uniform, uniform, normal):
+def shear_densities(first_tile, last_tile, rows, steps, n):
+    """Of n shears of the loaded factor: what the likelihood gains, and then the sums of log(1 + odds)."""
+    G = rows.L.shape[0]
+    for t in range(first_tile, last_tile):
+        part, terms = slice(t * rows.tile, min((t + 1) * rows.tile, G)), rows.terms
+        r, square, l = terms[R, part], terms[SQUARE, part], terms[L_K, part]
+        offset, precision = terms[OFFSET, part], terms[PRECISION, part]
+        for at in range(n):
+            e = steps[at]
+            gain, evidence = 0.0, 0.0
+            for i in range(len(r)):
+                step = e * l[i]
+                change = step * square[i]
+                new = r[i] - change
+                gain += step * (r[i] - 0.5 * change)
+                evidence += log_one_and(1.0, offset[i] + 0.5 * new * (new / precision[i]))
+            rows.sums[t, 2 * at] = gain
+            rows.sums[t, 2 * at + 1] = evidence
+
+
+@njit(**EXACT)
+def shear_rows(first_tile, last_tile, rows, k, q, e):
+    """The rows after f_k -> f_k + e f_q."""
+    begin, end = first_tile * rows.tile, min(last_tile * rows.tile, rows.L.shape[0])
+    part, terms, B = slice(begin, end), rows.terms, rows.B[begin:end]
+    r, square, l = terms[R, part], terms[SQUARE, part], terms[L_K, part]
+    for i in range(len(r)):
+        r[i] -= e * l[i] * square[i]
+        B[i, k] += e * B[i, q]
+
+
+@njit(**EXACT)
+def shear_columns(columns, k, q, e):
+    """The activations after f_k -> f_k + e f_q, and their products."""
+    F, by_sample, weighted, gram, plain = columns
+    for j in range(F.shape[1]):
+        F[k, j] += e * F[q, j]
+        by_sample[j, k] = F[k, j]
+        weighted[j, k] += e * weighted[j, q]
+    for m in range(F.shape[0]):
+        gram[k, m] += e * gram[q, m]
+        plain[k, m] += e * plain[q, m]
+    for m in range(F.shape[0]):
+        gram[m, k] += e * gram[m, q]
+        plain[m, k] += e * plain[m, q]
+
+
+@njit(**EXACT)
+def shear_draw(first_tile, last_tile, rows, q, position, stream):
+    """z and l of the factor that was sheared along."""
+    part, terms = slice(first_tile * rows.tile, min(last_tile * rows.tile, rows.L.shape[0])), rows.terms
+    r, offset, precision = terms[R, part], terms[OFFSET, part], terms[PRECISION, part]
+    for i in range(len(r)):
+        offset[i] += 0.5 * r[i] * (r[i] / precision[i])
+    draw_loadings(first_tile, last_tile, rows, q, position, stream, R, PRECISION, OFFSET)
+
+
+each_load_factor = over_rows(load_factor)
+each_shear_densities = over_rows(shear_densities)
+each_shear_draw = over_rows(shear_draw)
+each_shear_rows = over_rows(shear_rows)
+each_shear_terms = over_rows(shear_terms)
+
+
+@njit(**STRICT)
+def shear_directions(run, parts, rows, sums, columns, alpha, batch, order, step, log_uniform, stream):
     """For each q in `order`: shear every other factor along it, then draw its loadings; all in place.
 
-    E: (G, N) residual Y - L F, 0 where missing; observed: (G, N) or (0, 0); alpha: (K, V); group: (G,);
-    logit: (1 or G, K).
+    alpha: (K, V). batch: shears of one factor that are looked at together, in vain where one before them is taken.
     """
-    G, N = E.shape
-    K = F.shape[0]
-    masked = observed.shape[0] > 0
-    r, squared, offset, evidence, moved, other = np.empty((6, G))
-    taken, slab = np.empty((2, G))
+    found, steps = np.empty(sums.shape[1]), np.empty(batch)
+    K, P = step.shape[1:]
     for d in range(order.shape[0]):
         q = order[d]
-        whole = 0.0
-        for j in range(N):
-            whole += weight[j] * F[q, j] * F[q, j]
-        for i in range(G):
-            product, norm = 0.0, 0.0
-            for j in range(N):
-                product += E[i, j] * (weight[j] * F[q, j])
-            if masked:
-                for j in range(N):
-                    if observed[i, j]:
-                        norm += weight[j] * F[q, j] * F[q, j]
-            else:
-                norm = whole
-            squared[i] = tau[i] * norm
-            r[i] = tau[i] * product + squared[i] * L[i, q]
-            own = logit[i if logit.shape[0] > 1 else 0, q]
-            slab[i] = alpha[q, group[i]]
-            offset[i] = own + 0.5 * math.log(slab[i] / (squared[i] + slab[i]))
-            evidence[i] = log_evidence(r[i], squared[i] + slab[i], offset[i])
-            taken[i] = 0.0
+        each_shear_terms(run, parts, rows, columns, alpha, q)
+        add_sums(sums, found)
+        present = found[0]
         for k in range(K):
             if k == q:
                 continue
-            for p in range(step.shape[2]):
-                e = step[d, k, p]
-                ratio, cross, size = 0.0, 0.0, 0.0
-                for i in range(G):
-                    if Z[i, k]:
-                        change = e * L[i, k] * squared[i]
-                        moved[i] = r[i] - change
-                        other[i] = log_evidence(moved[i], squared[i] + slab[i], offset[i])
-                        ratio += e * L[i, k] * (r[i] - 0.5 * change) + other[i] - evidence[i]
-                for j in range(N):
-                    cross += F[k, j] * F[q, j]
-                    size += F[q, j] * F[q, j]
-                if log_uniform[d, k, p] < ratio - e * cross - 0.5 * e * e * size:
-                    for j in range(N):
-                        F[k, j] += e * F[q, j]
-                    for i in range(G):
-                        if Z[i, k]:
-                            r[i], evidence[i] = moved[i], other[i]
-                            taken[i] += e * L[i, k]
-        for i in range(G):
-            c = squared[i] + slab[i]
-            x = offset[i] + 0.5 * r[i] * r[i] / c
-            included = uniform[d, i] < 1.0 / (1.0 + math.exp(-x)) if x > -700.0 else False
-            new = r[i] / c + normal[d, i] / math.sqrt(c) if included else 0.0
-            change = taken[i] + new - L[i, q]
-            Z[i, q], L[i, q] = included, new
-            for j in range(N):
-                if not masked or observed[i, j]:
-                    E[i, j] -= change * F[q, j]
+            each_load_factor(run, parts, rows, k)
+            p = 0
+            while p < P:
+                n = min(batch, P - p)
+                for at in range(n):
+                    steps[at] = step[d, k, p + at]
+                each_shear_densities(run, parts, rows, steps, n)
+                add_sums(sums, found)
+                taken = n
+                for at in range(n):
+                    e = steps[at]
+                    ratio = found[2 * at] + found[2 * at + 1] - present
+                    ratio = ratio - e * columns.plain[k, q] - 0.5 * e * e * columns.plain[q, q]
+                    if taken == n and log_uniform[d, k, p + at] < ratio:
+                        taken = at
+                if taken < n:
+                    present = found[2 * taken + 1]
+                    each_shear_rows(run, parts, rows, k, q, steps[taken])
+                    shear_columns(columns, k, q, steps[taken])
+                    taken += 1
+                p += taken
+        each_shear_draw(run, parts, rows, q, d, stream)

@@ -41,6 +41,7 @@ class Problem(NamedTuple):
     noise_shape: float
     noise_rate: Array  # (G,); ones for column-wise noise
     group: NDArray[np.int64]  # (G,) which of the V groups a row is in; zeros where there is one
+    first: int = 0  # the number of the first row among all rows
 
 
 class TileSums(NamedTuple):
