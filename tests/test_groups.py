@@ -17,6 +17,7 @@ from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.kernels.contract import RowNoise
 from sparsefactor.kernels.reference import ReferenceKernels
 from sparsefactor.model import log_joint
+from sparsefactor.report.posterior import posterior_page
 from sparsefactor.vi.cavi import CAVI
 
 SETTINGS = [
@@ -170,3 +171,161 @@ def test_groups_that_do_not_cover_the_features_are_refused(groups, match):
 def test_groups_and_modules_together_are_refused():
     with pytest.raises(ValueError, match="known groups or in unknown modules, not in both"):
         sf.Prior(n_factors=2, n_modules=2, groups=["a", "b"])
+
+
+# ---- what a fit finds and tells ---------------------------------------------------------------------------------
+
+VIEWS = np.repeat(["rna", "protein"], [60, 30])
+IN_VIEW = np.array([[0.5, 0.4, 0.0], [0.5, 0.0, 0.6]])  # one factor in both views, one in each alone
+
+
+@pytest.fixture(scope="module")
+def sim() -> sf.Simulation:
+    return sf.simulate(n_features=90, n_samples=50, inclusion=IN_VIEW, groups=VIEWS, snr=3, seed=1)
+
+
+@pytest.fixture(scope="module")
+def vi(sim) -> sf.VIPosterior:
+    return sf.fit_vi(sim.X, sf.Prior(n_factors=5, groups=VIEWS), n_trials=4)
+
+
+@pytest.fixture(scope="module")
+def mc(sim) -> sf.MCMCPosterior:
+    return sf.sample(sim.X, sf.Prior(n_factors=4, groups=VIEWS), n_chains=2, n_warmup=100, n_draws=100, progress=False)
+
+
+def views_of(p, sim) -> np.ndarray:
+    """(views, true factors) in which views the factor that matches each true one is."""
+    held = np.flatnonzero(~p.empty)
+    cosine = np.abs(np.corrcoef(p.activations_mean[:, held].T, sim.activations.T))[: len(held), len(held) :]
+    match = cosine.argmax(axis=0)
+    assert len(set(match)) == sim.n_factors
+    return ~p.empty_by_group[:, held[match]]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("missing", [0.0, 0.1])
+def test_a_factor_of_one_view_is_found_as_such(seed, missing):
+    """Views in units of their own; two factors to spare. `python -m benchmarks.views` does so at greater length."""
+    sim = sf.simulate(
+        n_features=90, n_samples=60, inclusion=IN_VIEW, groups=VIEWS, snr=3, seed=10 + seed, missing=missing
+    )
+    p = sf.fit_vi(sim.X * np.where(VIEWS == "rna", 1.0, 20.0), sf.Prior(n_factors=5, groups=VIEWS))
+    assert (~p.empty).sum() == 3
+    assert np.array_equal(views_of(p, sim), IN_VIEW > 0)
+
+
+def test_draws_find_the_views_too(mc, sim):
+    assert np.array_equal(views_of(mc, sim), IN_VIEW > 0)
+    posterior = mc.draws["posterior"]
+    assert posterior["loading_precision"].dims == ("chain", "draw", "group", "factor")
+    assert posterior["inclusion_rate"].sizes["group"] == 2
+    assert list(posterior["group"].values) == ["rna", "protein"]
+    assert mc.loading_precision_mean.shape == mc.inclusion_rate_mean.shape == (2, 4)
+    assert mc.diagnostics().table is not None
+
+
+def test_rates_differ_between_views(vi, sim):
+    assert vi.loading_precision_mean.shape == vi.inclusion_rate_mean.shape == (2, 5)
+    active = ~vi.empty_by_group
+    assert vi.inclusion_rate_mean[active].min() > 0.2
+    assert vi.inclusion_rate_mean[:, ~vi.empty][~active[:, ~vi.empty]].max() < 0.1
+
+
+@pytest.mark.parametrize("which", ["vi", "mc"])
+def test_variance_by_group_adds_up_to_that_by_factor(which, request):
+    p = request.getfixturevalue(which)
+    share = p.variance_explained(by="group")
+    total = p.fit_sums.total
+    weight = np.array([total[:60].sum(), total[60:].sum()]) / total.sum()
+    assert share.shape == (2, p.n_factors)
+    np.testing.assert_allclose(weight @ share, p.variance_explained(by="factor"), rtol=1e-9, atol=1e-12)
+
+
+def test_without_groups_there_is_no_variance_by_group(sim):
+    p = sf.fit_vi(sim.X, n_factors=2, n_trials=1)
+    with pytest.raises(ValueError, match=r"this one had none; fit again with Prior\(groups=...\)"):
+        p.variance_explained(by="group")
+
+
+@pytest.mark.parametrize("which", ["vi", "mc"])
+def test_saving_keeps_groups(which, request, tmp_path):
+    p = request.getfixturevalue(which)
+    p.save(tmp_path / "p.sf", precision="double")
+    q = sf.load(tmp_path / "p.sf")
+    assert list(q.prior.group_names) == ["rna", "protein"]
+    np.testing.assert_array_equal(q.prior.group_index, p.prior.group_index)
+    np.testing.assert_array_equal(q.variance_explained(by="group"), p.variance_explained(by="group"))
+    np.testing.assert_array_equal(q.empty_by_group, p.empty_by_group)
+    np.testing.assert_array_equal(q.inclusion_rate_mean, p.inclusion_rate_mean)
+    assert q.to_datatree() is not None
+
+
+def test_keeping_chains_keeps_groups(mc):
+    one = mc.keep_chains([1])
+    assert one.variance_explained(by="group").shape == (2, 4)
+    assert one.loading_precision_mean.shape == (2, 4)
+
+
+def test_a_run_with_groups_is_gone_on_to_the_bit(sim, tmp_path):
+    named = pd.DataFrame(sim.X, columns=[f"f{i}" for i in range(90)])
+    prior = sf.Prior(n_factors=3, groups=dict(zip(named.columns, VIEWS, strict=True)))
+    settings = {"n_chains": 1, "n_warmup": 5, "init": "random", "progress": False, "precision": "double"}
+    whole = sf.sample(named, prior, n_draws=20, **settings)
+    sf.sample(named, prior, n_draws=10, path=tmp_path / "run", **settings)
+    longer = sf.sample(named, prior, n_draws=20, path=tmp_path / "run", **settings)
+    np.testing.assert_array_equal(longer.loading_precision_mean, whole.loading_precision_mean)
+    np.testing.assert_array_equal(longer.loadings_mean, whole.loadings_mean)
+    other = sf.Prior(n_factors=3, groups=list(VIEWS[::-1]))
+    with pytest.raises(ValueError, match="prior"):
+        sf.sample(named, other, n_draws=20, path=tmp_path / "run", **settings)
+
+
+def test_pruning_and_independent_activations_know_groups(sim):
+    p = sf.fit_vi(sim.X, sf.Prior(n_factors=5, groups=VIEWS), n_trials=3, prune=True, activations="independent")
+    assert p.n_factors == 3
+    assert np.array_equal(views_of(p, sim), IN_VIEW > 0)
+
+
+def test_given_inclusion_and_groups_go_together(sim):
+    p = sf.fit_vi(sim.X, sf.Prior(inclusion=[0.1, 0.4, 0.4, 0.4], groups=VIEWS), n_trials=3)
+    assert p.loading_precision_mean.shape == (2, 4)
+    assert p.inclusion_rate_mean.shape == (0,)
+
+
+def test_the_report_and_the_picture_show_groups(vi):
+    page = posterior_page(vi)
+    assert "Variance explained by group" in page
+    assert "Factors in each group: rna: 1, " in page
+    ax = sf.plot.variance_by_group(vi)
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["rna", "protein"]
+    assert len(ax.texts) == 2 * (~vi.empty).sum()
+
+
+def test_simulating_from_a_prior_with_groups_draws_each_groups_own():
+    hyper = {"noise_shape": 3.0, "noise_rate": 1.0, "loading_shape": 3.0, "loading_rate": 2.0}
+    prior = sf.Prior(n_factors=3, inclusion=sf.Beta(1, 1), groups=np.repeat(["a", "b"], 4000), **hyper)
+    sim = sf.simulate(n_features=8000, n_samples=3, prior=prior, seed=3)
+    assert sim.loading_precision.shape == sim.inclusion_rate.shape == (2, 3)
+    for v, own in enumerate((slice(0, 4000), slice(4000, 8000))):
+        np.testing.assert_allclose(sim.inclusion[own].mean(axis=0), sim.inclusion_rate[v], atol=0.03)
+        spread = np.sum(sim.loadings[own] ** 2, axis=0) / sim.inclusion[own].sum(axis=0)
+        np.testing.assert_allclose(spread, 1 / sim.loading_precision[v], rtol=0.15)
+    with pytest.raises(ValueError, match="one row per feature, or per group; got 3 rows for 4 features in 2 groups"):
+        sf.simulate(n_features=4, n_samples=3, inclusion=np.full((3, 2), 0.5), groups=[0, 0, 1, 1], snr=1)
+    with pytest.raises(ValueError, match="groups must come from one place"):
+        sf.simulate(n_features=4, n_samples=3, prior=prior, groups=[0, 0, 1, 1])
+
+
+def test_the_command_line_reads_groups(sim, tmp_path):
+    from typer.testing import CliRunner
+
+    from sparsefactor.cli.app import app
+
+    names = [f"f{i}" for i in range(90)]
+    pd.DataFrame(sim.X, columns=names).to_csv(tmp_path / "X.csv", index=False)
+    pd.DataFrame({"feature": names[::-1], "view": VIEWS[::-1]}).to_csv(tmp_path / "views.tsv", sep="\t", index=False)
+    options = ["fit", str(tmp_path / "X.csv"), "-k", "3", "--trials", "1", "--out", str(tmp_path / "fit.sf")]
+    done = CliRunner().invoke(app, [*options, "--groups", str(tmp_path / "views.tsv")])
+    assert done.exit_code == 0, done.output
+    assert list(sf.load(tmp_path / "fit.sf").prior.group_names) == ["rna", "protein"]

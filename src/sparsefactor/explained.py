@@ -7,7 +7,7 @@ kept by chain (variational inference has one), since chains can be left out or w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,16 +36,22 @@ class FitSums:
     residual: Array  # (chain, chain, n_features) sum of R_c R_d
     cross: Array  # (chain, chain, n_factors) sum of R_c (l_kd f_kd')
     size: Array  # (chain, chain, n_factors) sum of (l_kc f_kc') (l_kd f_kd')
+    # Where features are in known groups: which one each is in, (n_features,), and the two sums over each of them,
+    # (chain, chain, n_groups, n_factors).
+    group: NDArray[np.int64] | None = None
+    group_cross: Array | None = None
+    group_size: Array | None = None
 
     def take(self, order: ArrayLike) -> FitSums:
         """The factors in another order; signs do not matter."""
         chosen = np.asarray(order, dtype=np.intp)
-        return self._with(cross=self.cross[..., chosen], size=self.size[..., chosen])
+        return self._each(("cross", "size", "group_cross", "group_size"), lambda values: values[..., chosen])
 
     def chains(self, chosen: Sequence[int]) -> FitSums:
         """Some of the chains."""
         both = np.ix_(chosen, chosen)
-        return self._with(residual=self.residual[both], cross=self.cross[both], size=self.size[both])
+        names = ("residual", "cross", "size", "group_cross", "group_size")
+        return self._each(names, lambda values: values[both])
 
     def rss(self, weights: ArrayLike | None = None) -> Array:
         """(n_features,) residual sum of squares of the weighted mean of the chains' fits."""
@@ -63,13 +69,37 @@ class FitSums:
         """(n_factors,) which factors hold nothing."""
         return is_empty(self.content(weights), self.total)
 
+    def cost_by_group(self, weights: ArrayLike | None = None) -> Array:
+        """(n_groups, n_factors) as `cost`, by group."""
+        cross, size, _ = self._grouped()
+        return 2.0 * self._mixed(cross, weights) + self._mixed(size, weights)
+
+    def empty_by_group(self, weights: ArrayLike | None = None) -> NDArray[np.bool_]:
+        """(n_groups, n_factors) which factors hold nothing in which group."""
+        _, size, group = self._grouped()
+        content = self._mixed(size, weights)
+        return np.array([is_empty(own, self.total[group == v]) for v, own in enumerate(content)])
+
+    def total_by_group(self) -> Array:
+        """(n_groups,) sums of squares around the features' means."""
+        return np.asarray(np.bincount(self._grouped()[2], self.total), dtype=np.float64)
+
+    def _grouped(self) -> tuple[Array, Array, NDArray[np.int64]]:
+        if self.group is None or self.group_cross is None or self.group_size is None:
+            raise ValueError(
+                "groups of features must be given to the fit; this one had none; fit again with Prior(groups=...)"
+            )
+        return self.group_cross, self.group_size, self.group
+
     def _mixed(self, values: Array, weights: ArrayLike | None) -> Array:
         C = len(values)
         w = np.full(C, 1.0 / C) if weights is None else np.asarray(weights, dtype=np.float64)
-        return np.asarray(np.einsum("c,d,cdi->i", w, w, values))
+        return np.asarray(np.einsum("c,d,cd...->...", w, w, values))
 
-    def _with(self, **changed: Any) -> FitSums:
-        return FitSums(**{**self.__dict__, **changed})
+    def _each(self, names: Sequence[str], change: Callable[[Array], Array]) -> FitSums:
+        """The same with some of the sums changed, where they are there."""
+        present: dict[str, Any] = {name: getattr(self, name) for name in names}
+        return replace(self, **{name: change(values) for name, values in present.items() if values is not None})
 
 
 def is_empty(content: ArrayLike, total: Array) -> NDArray[np.bool_]:
@@ -81,15 +111,24 @@ def is_empty(content: ArrayLike, total: Array) -> NDArray[np.bool_]:
     return np.asarray(np.asarray(content) <= max(EMPTY, EMPTY_OF_ONE / len(total)) * total.sum())
 
 
-def fit_sums(data: Data, signals: Sequence[Callable[[slice], Any]], L: ArrayLike, F: ArrayLike) -> FitSums:
+def fit_sums(
+    data: Data,
+    signals: Sequence[Callable[[slice], Any]],
+    L: ArrayLike,
+    F: ArrayLike,
+    group: NDArray[np.int64] | None = None,
+) -> FitSums:
     """Take the sums, a chunk of features at a time.
 
     signals: for each chain, a function from a slice of features to their fit (features, n_samples).
-    L: (chain, n_features, n_factors) and F: (chain, n_samples, n_factors), the chains' means.
+    L: (chain, n_features, n_factors) and F: (chain, n_samples, n_factors), the chains' means. group: (n_features,), or
+    (0,) or None where features are in no groups.
     """
     L, F = np.asarray(L, dtype=np.float64), np.asarray(F, dtype=np.float64)
     C, G, K = L.shape
-    residual, cross, size = np.zeros((C, C, G)), np.zeros((C, C, K)), np.zeros((C, C, K))
+    own = None if group is None or not len(group) else group
+    V = 1 if own is None else int(own.max()) + 1
+    residual, cross, size = np.zeros((C, C, G)), np.zeros((C, C, V, K)), np.zeros((C, C, V, K))
     for rows in data.chunks():
         seen = None if data.observed is None else data.observed[rows].astype(np.float64)
         left = [data.Y[rows] - signal(rows) for signal in signals]
@@ -98,16 +137,30 @@ def fit_sums(data: Data, signals: Sequence[Callable[[slice], Any]], L: ArrayLike
         for c in range(C):
             for d in range(C):
                 residual[c, d, rows] = np.einsum("ij,ij->i", left[c], left[d])
-                cross[c, d] += np.einsum("ik,ik->k", left[c] @ F[d], L[d, rows])
                 norm = np.sum(F[c] * F[d], axis=0) if seen is None else seen @ (F[c] * F[d])
-                size[c, d] += np.sum(L[c, rows] * L[d, rows] * norm, axis=0)
-    return FitSums(total=data.centred_ss, count=data.row_count, residual=residual, cross=cross, size=size)
+                if own is None:
+                    cross[c, d, 0] += np.einsum("ik,ik->k", left[c] @ F[d], L[d, rows])
+                    size[c, d, 0] += np.sum(L[c, rows] * L[d, rows] * norm, axis=0)
+                else:
+                    np.add.at(cross[c, d], own[rows], (left[c] @ F[d]) * L[d, rows])
+                    np.add.at(size[c, d], own[rows], L[c, rows] * L[d, rows] * norm)
+    return FitSums(
+        total=data.centred_ss,
+        count=data.row_count,
+        residual=residual,
+        cross=cross.sum(axis=2),
+        size=size.sum(axis=2),
+        group=own,
+        group_cross=None if own is None else cross,
+        group_size=None if own is None else size,
+    )
 
 
 def variance_explained(sums: FitSums, by: str | None = None, weights: ArrayLike | None = None) -> Any:
     """One minus residual sum of squares over sum of squares around the mean: a number, or an array.
 
-    by: None (in total), "feature", or "factor" (what leaving the factor out would cost). NaN for a constant feature.
+    by: None (in total), "feature", "factor" (what leaving the factor out would cost), or "group" (the same in each
+    group of features). NaN for a constant feature or group.
     """
     if by is None:
         return float(1.0 - sums.rss(weights).sum() / sums.total.sum())
@@ -116,7 +169,10 @@ def variance_explained(sums: FitSums, by: str | None = None, weights: ArrayLike 
         return np.where(varies, 1.0 - sums.rss(weights) / np.where(varies, sums.total, 1.0), np.nan)
     if by == "factor":
         return sums.cost(weights) / sums.total.sum()
-    raise ValueError(f"by must be None, 'factor' or 'feature'; got {by!r}; choose one of them")
+    if by == "group":
+        total = sums.total_by_group()[:, None]
+        return np.where(total > 0, sums.cost_by_group(weights) / np.where(total > 0, total, 1.0), np.nan)
+    raise ValueError(f"by must be None, 'factor', 'feature' or 'group'; got {by!r}; choose one of them")
 
 
 def factor_shares(X: ArrayLike, loadings: ArrayLike, activations: ArrayLike) -> Array:

@@ -276,6 +276,10 @@ class Prior:
             inclusion = inclusion[..., chosen]
         return replace(self, n_factors=len(chosen), inclusion=inclusion)
 
+    def matched_to(self, data: Data) -> Prior:
+        """This prior with its groups by position, as the features of `data` lie."""
+        return replace(self, groups=matched(self.groups, data.feature_names)) if isinstance(self.groups, dict) else self
+
     def in_units_of(self, data: Data) -> Prior:
         """This prior for `data.Y`, its rates as numbers: noise_rate (G,) or (N,) where noise belongs to these."""
         if self.settled:
@@ -291,8 +295,8 @@ class Prior:
         else:
             rate = np.asarray(rate, dtype=np.float64) / data.unit**2
         rate = np.broadcast_to(rate, wanted).copy() if wanted else float(np.mean(rate))
-        own_groups = replace(self, groups=matched(self.groups, data.feature_names))
-        return replace(own_groups, noise_rate=rate, loading_rate=own_groups._loading_rate(data), settled=True)
+        prior = self.matched_to(data)
+        return replace(prior, noise_rate=rate, loading_rate=prior._loading_rate(data), settled=True)
 
     def _loading_rate(self, data: Data) -> Any:
         """The rate for `data.Y`; where it is left out and there are groups, (V,): views have units of their own."""

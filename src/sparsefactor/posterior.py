@@ -40,6 +40,8 @@ MODULE_DIMS = {
     "module_rate_mean": ("module", "factor"),
     "module_weight_mean": ("module",),
 }
+# Where features are in several groups:
+GROUP_DIMS = {"loading_precision": ("group", "factor"), "inclusion_rate": ("group", "factor")}
 NOISE_DIMS = {"feature": ("feature",), "shared": (), "sample": ("observation",)}
 
 
@@ -94,8 +96,8 @@ class _Posterior:
     activations_mean: Array  # (n_samples, n_factors)
     activations_sd: Array
     noise_precision_mean: Array  # (n_features,), () or (n_samples,): Prior.noise decides
-    loading_precision_mean: Array  # (n_factors,)
-    inclusion_rate_mean: Array  # (n_factors,), or (0,) where inclusion was given; with modules, over all features
+    loading_precision_mean: Array  # (n_factors,), or (n_groups, n_factors)
+    inclusion_rate_mean: Array  # the same, or (0,) where inclusion was given; with modules, over all features
     fit_sums: FitSums | None = field(default=None, repr=False)  # what variance_explained needs of the data
     record: dict[str, Any] = field(default_factory=dict, repr=False)  # version, date and settings
 
@@ -332,14 +334,15 @@ class _Posterior:
 
         Parameters
         ----------
-        by : None, "factor" or "feature"
+        by : None, "factor", "feature" or "group"
             None: in total. "factor": what leaving each factor out would cost, the others as they are; shares of
-            factors that overlap do not add up to the total. "feature": each feature's own.
+            factors that overlap do not add up to the total. "feature": each feature's own. "group": as "factor",
+            of the variance of each group of features that the prior names (`Prior.group_names`).
 
         Returns
         -------
-        float, or array of shape (n_factors,) or (n_features,)
-            NaN for a feature that is constant.
+        float, or array of shape (n_factors,), (n_features,) or (n_groups, n_factors)
+            NaN for a feature, or a group, that is constant.
 
         Examples
         --------
@@ -355,6 +358,11 @@ class _Posterior:
     def empty(self) -> NDArray[np.bool_]:
         """(n_factors,) which factors hold next to nothing, by `explained.is_empty`; they come last."""
         return self._sums().empty(self._weights())
+
+    @property
+    def empty_by_group(self) -> NDArray[np.bool_]:
+        """(n_groups, n_factors) which factors hold next to nothing in which group of features."""
+        return self._sums().empty_by_group(self._weights())
 
     def _sums(self) -> FitSums:
         if self.fit_sums is None:
@@ -382,10 +390,12 @@ class _Posterior:
         save(self, path, precision)
 
     def _coords(self) -> dict[str, Any]:
+        groups = {"group": self.prior.group_names} if self.prior.grouped else {}
         return {
             "feature": self.labels.feature_names,
             "observation": self.labels.sample_names,
             "factor": np.arange(self.n_factors),
+            **groups,
         }
 
 
@@ -407,9 +417,9 @@ class VIPosterior(_Posterior):
         Posterior mean and standard deviation.
     noise_precision_mean : (n_features,), () or (n_samples,)
         As `Prior.noise` has it.
-    loading_precision_mean : (n_factors,)
-        Of the slab.
-    inclusion_rate_mean : (n_factors,)
+    loading_precision_mean : (n_factors,), or (n_groups, n_factors)
+        Of the slab; by group where the prior has groups.
+    inclusion_rate_mean : (n_factors,), or (n_groups, n_factors)
         Learnt inclusion probabilities; (0,) where inclusion was given.
     fit_sums : FitSums
         What `variance_explained` needs of the data.
@@ -523,10 +533,11 @@ class VIPosterior(_Posterior):
             "activations_mean": (DIMS["activations"], self.activations_mean),
             "activations_sd": (DIMS["activations"], self.activations_sd),
             "noise_precision_mean": (noise, self.noise_precision_mean),
-            "loading_precision_mean": (DIMS["loading_precision"], self.loading_precision_mean),
         }
+        own = DIMS | (GROUP_DIMS if self.prior.grouped else {})
+        posterior["loading_precision_mean"] = (own["loading_precision"], self.loading_precision_mean)
         if self.prior.learns_inclusion:
-            posterior["inclusion_rate_mean"] = (DIMS["inclusion_rate"], self.inclusion_rate_mean)
+            posterior["inclusion_rate_mean"] = (own["inclusion_rate"], self.inclusion_rate_mean)
         for name, dims in MODULE_DIMS.items():
             if getattr(self, name) is not None:
                 posterior[name] = (dims, getattr(self, name))
@@ -558,9 +569,9 @@ class MCMCPosterior(_Posterior):
         Posterior mean and standard deviation.
     noise_precision_mean : (n_features,), () or (n_samples,)
         As `Prior.noise` has it.
-    loading_precision_mean : (n_factors,)
-        Of the slab.
-    inclusion_rate_mean : (n_factors,)
+    loading_precision_mean : (n_factors,), or (n_groups, n_factors)
+        Of the slab; by group where the prior has groups.
+    inclusion_rate_mean : (n_factors,), or (n_groups, n_factors)
         Learnt inclusion probabilities; (0,) where inclusion was given.
     fit_sums : FitSums
         What `variance_explained` needs of the data.

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .checks import checked_count
+from .groups import checked_groups, matched, numbered
 from .model import RELATIVE_LOADING_RATE, RELATIVE_NOISE_RATE, Beta, Prior, draw_modules
 
 Array = NDArray[np.float64]
@@ -46,6 +47,8 @@ class Simulation:
         Of the slab, NaN where the loadings were given.
     inclusion_rate : (n_factors,)
         As drawn from a Beta, or (0,) where there was none. With modules, the mean over features.
+    groups : (n_features,) labels, or None
+        Where features are in known groups; loading_precision and inclusion_rate then have a row for each group.
     module, module_rate, module_weight : (n_features,), (n_modules, n_factors) and (n_modules,), or None
         Where the prior has modules.
 
@@ -65,6 +68,7 @@ class Simulation:
     noise_precision: Array
     loading_precision: Array
     inclusion_rate: Array
+    groups: NDArray[np.str_] | None = None
     module: NDArray[np.intp] | None = None
     module_rate: Array | None = None
     module_weight: Array | None = None
@@ -112,6 +116,7 @@ def simulate(
     prior: Prior | None = None,
     loadings: ArrayLike | None = None,
     activations: ArrayLike | None = None,
+    groups: Any = None,
     missing: float = 0.0,
     seed: int = 0,
 ) -> Simulation:
@@ -137,6 +142,9 @@ def simulate(
         Used where Z is one; without `inclusion`, Z is where they are non-zero.
     activations : (n_samples, n_factors), optional
         Drawn where they are not given.
+    groups : (n_features,) labels, optional
+        Known groups of features (views). `inclusion` may then be (n_groups, n_factors), in the order in which the
+        labels appear: zero where a factor is not in a group. A prior's own groups are used where it has some.
     missing : float
         Fraction of the entries made NaN, at random; every feature and every sample keeps at least one.
     seed : int
@@ -161,7 +169,10 @@ def simulate(
         )
     if snr is None and prior is None:
         raise ValueError("the noise must be set by snr or prior; got neither; pass e.g. snr=5")
+    labels = _agreed_groups(groups, prior, G)
     probability = None if inclusion is None else _checked_probability(inclusion)
+    if labels is not None and probability is not None and probability.ndim == 2 and len(probability) != G:
+        probability = _by_group(probability, labels)
     given_L = None if loadings is None else _checked_matrix("loadings", loadings, G, "n_features")
     given_F = None if activations is None else _checked_matrix("activations", activations, N, "n_samples")
     K = _agreed_n_factors(n_factors, probability, prior, given_L, given_F)
@@ -176,7 +187,8 @@ def simulate(
             probability = modules["module_rate"][modules["module"]]
             rate = probability.mean(axis=0)
         elif isinstance(prior.inclusion, Beta):
-            probability = rate = rng_Z.beta(prior.inclusion.a, prior.inclusion.b, size=K)
+            rate = rng_Z.beta(prior.inclusion.a, prior.inclusion.b, size=_own_shape(prior))
+            probability = prior.by_row(rate.T)
     if given_L is not None and inclusion is None:
         Z = given_L != 0
     elif probability is None:
@@ -184,16 +196,16 @@ def simulate(
     else:
         Z = _draw_inclusion(probability, G, K, rng_Z)
 
-    alpha = np.ones(K)
+    alpha = np.ones(K) if prior is None else np.ones(_own_shape(prior))
     if given_L is not None:
         alpha = np.full(K, np.nan)
         L = np.where(Z, given_L, 0.0)
     else:
         if prior is not None:
-            alpha = _gamma(
-                rng_precision, "loading", prior.loading_shape, _rate(prior.loading_rate, RELATIVE_LOADING_RATE), K
-            )
-        L = np.where(Z, rng_L.standard_normal((G, K)) / np.sqrt(alpha), 0.0)
+            rate_alpha = _rate(prior.loading_rate, RELATIVE_LOADING_RATE)
+            alpha = _gamma(rng_precision, "loading", prior.loading_shape, rate_alpha, alpha.shape)
+        slab = alpha if prior is None else prior.by_row(alpha.T)
+        L = np.where(Z, rng_L.standard_normal((G, K)) / np.sqrt(slab), 0.0)
     F = rng_F.standard_normal((N, K)) if given_F is None else given_F
 
     signal = F @ L.T
@@ -215,8 +227,31 @@ def simulate(
         noise_precision=tau,
         loading_precision=alpha,
         inclusion_rate=rate,
+        groups=labels,
         **modules,
     )
+
+
+def _own_shape(prior: Prior) -> tuple[int, ...]:
+    """The shape of what belongs to each group of features, or to all of them."""
+    return (len(prior.group_names), prior.K) if prior.grouped else (prior.K,)
+
+
+def _agreed_groups(groups: Any, prior: Prior | None, G: int) -> NDArray[np.str_] | None:
+    if groups is not None and prior is not None:
+        raise ValueError("groups must come from one place; got groups beside a prior; put them into the prior")
+    return matched(checked_groups(groups) if prior is None else prior.groups, np.arange(G))
+
+
+def _by_group(probability: Array, labels: NDArray[np.str_]) -> Array:
+    """(n_features, n_factors) of probabilities with a row for each group."""
+    names, index = numbered(labels)
+    if len(probability) != len(names):
+        raise ValueError(
+            f"an inclusion matrix must have one row per feature, or per group; got {len(probability)} rows for "
+            f"{len(labels)} features in {len(names)} groups; add or drop rows"
+        )
+    return probability[index]
 
 
 def simulate_paper(snr: float = 5, seed: int = 0, missing: float = 0.0) -> Simulation:

@@ -20,7 +20,7 @@ from . import console
 from .app import command
 from .console import INTERRUPTED, NOT_TRUSTED, answer, note, seconds_since, under_way, warn
 from .files import check_folder_out, check_out, read_and_say
-from .options import Center, Data, Factors, Inclusion, Modules, Noise, NoiseOf, Out, Scale, Seed, prior_of
+from .options import Center, Data, Factors, Groups, Inclusion, Modules, Noise, NoiseOf, Out, Scale, Seed, prior_of
 from .spelling import spelt
 
 MORE_ITERATIONS = 50_000
@@ -42,6 +42,7 @@ def fit(
     choices: Choices,
     inclusion: Inclusion = None,
     modules: Modules = 1,
+    groups: Groups = None,
     noise: NoiseOf = Noise.feature,
     trials: Annotated[int, typer.Option(min=1, help="Starts that are tried.")] = 10,
     max_iter: Annotated[int, typer.Option(min=1, help="Most iterations of a trial.")] = 5000,
@@ -53,7 +54,7 @@ def fit(
 ) -> None:
     """Fit by variational inference and save the posterior."""
     check_out(out, table, is_result=True)
-    prior = prior_of(factors, inclusion, modules, noise)
+    prior = prior_of(factors, inclusion, modules, noise, groups)
     data = read_and_say(table, choices, center, scale)
     begin = time.monotonic()
     with under_way("Fitting") as progress, warnings.catch_warnings():
@@ -100,6 +101,7 @@ def sample(
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder, which must exist.")] = None,
     inclusion: Inclusion = None,
     modules: Modules = 1,
+    groups: Groups = None,
     noise: NoiseOf = Noise.feature,
     chains: Annotated[int, typer.Option(min=1)] = 4,
     warmup: Annotated[int, typer.Option(min=0, help="Sweeps of each chain that are not kept.")] = 500,
@@ -117,7 +119,7 @@ def sample(
     if out is not None:
         check_out(out, table, is_result=True)
     check_folder_out(folder, "--path")
-    prior = prior_of(factors, inclusion, modules, noise)
+    prior = prior_of(factors, inclusion, modules, noise, groups)
     data = read_and_say(table, choices, center, scale)
     try:
         p = _sampled(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,6 +23,10 @@ Inclusion = Annotated[
     float | None, typer.Option(help="Probability that a loading is not zero; learnt if left out.", min=0, max=1)
 ]
 Modules = Annotated[int, typer.Option(min=1, help="Modules that features may fall into; needs learnt inclusion.")]
+Groups = Annotated[
+    Path | None,
+    typer.Option(help="A table with a label for each feature: its first column names the feature, the next its group."),
+]
 Center = Annotated[bool, typer.Option("--center/--no-center", help="Subtract each feature's mean.")]
 Scale = Annotated[bool, typer.Option("--scale/--no-scale", help="Divide each feature by its standard deviation.")]
 Seed = Annotated[int, typer.Option(min=0, help="Same seed, same result.")]
@@ -38,7 +43,24 @@ class Noise(StrEnum):
 NoiseOf = Annotated[Noise, typer.Option(help="What has a noise level of its own.")]
 
 
-def prior_of(factors: int, inclusion: float | None, modules: int, noise: Noise) -> sf.Prior:
+def prior_of(factors: int, inclusion: float | None, modules: int, noise: Noise, groups: Path | None = None) -> sf.Prior:
     """As in Python: only what is given differs from the default."""
     given: dict[str, Any] = {} if inclusion is None else {"inclusion": inclusion}
-    return sf.Prior(n_factors=factors, n_modules=modules, noise=noise.value, **given)
+    labels = None if groups is None else read_labels(groups)
+    return sf.Prior(n_factors=factors, n_modules=modules, noise=noise.value, groups=labels, **given)
+
+
+def read_labels(path: Path) -> dict[str, str]:
+    """Labels by feature name from a table of two columns, comma- or tab-separated, with a line of headings."""
+    if not path.is_file():
+        raise FileNotFoundError(f"--groups must be a table; {str(path)!r} does not exist; check its name")
+    text = path.read_text(encoding="utf-8-sig").splitlines()
+    mark = "\t" if text and "\t" in text[0] else ","
+    lines = [line for line in csv.reader(text[1:], delimiter=mark) if line]
+    short = next((number for number, line in enumerate(lines, start=2) if len(line) < 2 or not line[1].strip()), None)
+    if not lines or short is not None:
+        raise ValueError(
+            f"--groups must name a feature and its group in every line; {str(path)!r} "
+            + (f"does not in line {short}; complete it" if lines else "has no lines below its first; add them")
+        )
+    return {line[0].strip(): line[1].strip() for line in lines}

@@ -83,8 +83,8 @@ class Chain:
             "inclusion": state.rows.Z,
             "activations": state.F.T,
             "noise_precision": noise[self.gibbs.prior.noise] / unit**2,
-            "loading_precision": state.alpha / unit**2,
-            "inclusion_rate": self.gibbs.rate(state),
+            "loading_precision": state.alpha.T / unit**2,
+            "inclusion_rate": state.pi.T if self.gibbs.prior.grouped else self.gibbs.rate(state),
             "lp": self.log_joint,
         }
         add_signal(self.signal, values["activations"], values["loadings"])

@@ -27,7 +27,7 @@ def dispersed_start(vi: VIPosterior, prior: Prior, rng: np.random.Generator, uni
     q = vi.parameters
     probability = np.broadcast_to(vi.prior.inclusion_matrix(), vi.inclusion_prob.shape)
     if vi.prior.learns_inclusion:
-        probability = np.broadcast_to(vi.inclusion_rate_mean, vi.inclusion_prob.shape)
+        probability = np.broadcast_to(vi.prior.by_row(vi.inclusion_rate_mean.T), vi.inclusion_prob.shape)
     redrawn = rng.random(probability.shape) < REDRAWN
     Z = rng.random(probability.shape) < np.where(redrawn, probability, vi.inclusion_prob)
     L = q["mu"] + INFLATION * np.sqrt(q["s2"]) * rng.standard_normal(Z.shape)

@@ -89,7 +89,8 @@ def posterior(
     weights = np.full(len(signals), 1.0 / len(signals))
     moments = chain_moments(relabelled_tree(sink.tree(), labelling.permutations, labelling.signs))
     L, F = moments["loadings"][0], moments["activations"][0]
-    sums = fit_sums(data, [partial(_fit, signal, data.unit) for signal in signals], L / data.unit, F)
+    each = [partial(_fit, signal, data.unit) for signal in signals]
+    sums = fit_sums(data, each, L / data.unit, F, prior.group_index)
     order, signs = arrangement(sums, L.mean(axis=0))
     permutations, all_signs = labelling.permutations[..., order], labelling.signs[..., order] * signs
     draws = sink.labelled(permutations, all_signs)

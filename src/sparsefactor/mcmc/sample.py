@@ -171,6 +171,7 @@ def sample(
     with single_blas_thread(), bars or nullcontext():
         data = as_data(X, center=center, scale=scale)
         prior.check_fits(data)
+        prior = prior.matched_to(data)
         prior.warn_if_strong(data)
         if not center:
             data.refuse_lost_digits()

@@ -23,6 +23,7 @@ from .panels import inclusion_heatmap as inclusion_heatmap
 from .panels import over_time as over_time
 from .search import agreement as agreement
 from .search import elbo as elbo
+from .views import variance_by_group as variance_by_group
 
 # What `sparsefactor plot KIND` and the report can draw of a result alone, and of which results.
 KINDS = {
@@ -31,6 +32,7 @@ KINDS = {
     "activations": activations,
     "scatter": scatter,
     "variance_explained": variance_explained,
+    "variance_by_group": variance_by_group,
     "elbo": elbo,
     "trace": trace,
     "rank": rank,
@@ -52,5 +54,6 @@ __all__ = [
     "scatter",
     "top_loadings",
     "trace",
+    "variance_by_group",
     "variance_explained",
 ]

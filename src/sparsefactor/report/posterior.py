@@ -35,6 +35,7 @@ def posterior_page(p: VIPosterior | MCMCPosterior, *, title: str = "Sparse facto
             "Bars: " + "; ".join(f"factor {k + 1} {percent(s)}" for k, s in enumerate(_shares(p)) if not p.empty[k]),
             "What leaving each factor out would cost, in percent of the data's variance.",
         ),
+        *group_sections(p),
         sections.factors(
             "Factors and their features",
             loadings=p.loadings_mean,
@@ -93,6 +94,25 @@ def module_rows(p: VIPosterior) -> list[dict[str, Any]]:
         | {f"factor {k + 1}": round(float(rate), 3) for k, rate in enumerate(p.module_rate_mean[m])}
         for m in range(len(size))
         if size[m] >= 0.5
+    ]
+
+
+def group_sections(p: VIPosterior | MCMCPosterior) -> list[Section]:
+    """Where features are in known groups: which factors are in which of them."""
+    if not p.prior.grouped:
+        return []
+    empty = p.empty_by_group
+    held = [
+        f"{name}: {', '.join(str(k + 1) for k in np.flatnonzero(~row)) or 'none'}"
+        for name, row in zip(p.prior.group_names, empty, strict=True)
+    ]
+    return [
+        figure(
+            "Variance explained by group",
+            plot.variance_by_group(p),
+            f"Heatmap of groups of features by factors. Factors in each group: {'; '.join(held)}.",
+            "What leaving a factor out would cost, in percent of the variance of each group of features.",
+        )
     ]
 
 

@@ -9,7 +9,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ..model import Prior
-from ..posterior import DIMS, NOISE_DIMS, SIGNED, Labels
+from ..posterior import DIMS, GROUP_DIMS, NOISE_DIMS, SIGNED, Labels
 from .lazy import draws_per_block, relabel_block
 
 Arrays = dict[str, NDArray[Any]]
@@ -42,6 +42,9 @@ class Layout:
             "factor": np.arange(prior.K),
         }
         dims = {**DIMS, "noise_precision": NOISE_DIMS[prior.noise]}
+        if prior.grouped:
+            self.coords["group"] = prior.group_names
+            dims |= GROUP_DIMS
         if not prior.learns_inclusion:
             del dims["inclusion_rate"]
         self.variables = {

@@ -46,9 +46,12 @@ def encode(posterior: VIPosterior | MCMCPosterior, precision: str) -> tuple[dict
     }
     arrays |= {f"labels/{field.name}": np.asarray(getattr(posterior.labels, field.name)) for field in fields(Labels)}
     if posterior.fit_sums is not None:
-        arrays |= {f"fit_sums/{field.name}": getattr(posterior.fit_sums, field.name) for field in fields(FitSums)}
+        sums = {field.name: getattr(posterior.fit_sums, field.name) for field in fields(FitSums)}
+        arrays |= {f"fit_sums/{name}": values for name, values in sums.items() if values is not None}
     prior = posterior.prior
     meta: dict[str, Any] = {"prior": {name: getattr(prior, name) for name in PRIOR_SCALARS}, "record": posterior.record}
+    if prior.groups is not None:
+        arrays["prior/groups"] = prior.groups
     if isinstance(prior.inclusion, Beta):
         meta["prior"]["beta"] = [prior.inclusion.a, prior.inclusion.b]
     else:
@@ -79,7 +82,7 @@ def decode(meta: dict[str, Any], arrays: dict[str, Any]) -> VIPosterior | MCMCPo
     if "container" in labels:
         labels["container"] = tuple(labels["container"].tolist())
     values |= {
-        "prior": Prior(inclusion=inclusion, **stored),
+        "prior": Prior(inclusion=inclusion, groups=arrays.get("prior/groups"), **stored),
         "labels": Labels(**labels),
         "fit_sums": FitSums(**sums) if (sums := _folder(arrays, "fit_sums")) else None,
         "record": meta.get("record", {}),
@@ -109,11 +112,12 @@ def _check_shapes(values: dict[str, Any]) -> None:
     noise: tuple[int, ...] = ()
     for dim in NOISE_DIMS[values["prior"].noise]:
         noise = size[dim]
-    labels = values["labels"]
+    labels, prior = values["labels"], values["prior"]
+    by_group = (len(prior.group_names), K) if prior.grouped else (K,)
     for name, array, shape in [
         *((name, values[name], (G, K)) for name in ("loadings_mean", "loadings_sd", "inclusion_prob")),
         *((name, values[name], (N, K)) for name in ("activations_mean", "activations_sd")),
-        ("loading_precision_mean", values["loading_precision_mean"], (K,)),
+        ("loading_precision_mean", values["loading_precision_mean"], by_group),
         ("noise_precision_mean", values["noise_precision_mean"], noise),
         ("feature_names", labels.feature_names, (G,)),
         ("sample_names", labels.sample_names, (N,)),

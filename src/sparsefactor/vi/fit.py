@@ -187,6 +187,7 @@ def fit_vi(
     prior = checked_prior(prior, n_factors)
     data = as_data(X, center=center, scale=scale, dtype=dtype)
     prior.check_fits(data)
+    prior = prior.matched_to(data)
     prior.warn_if_strong(data)
     if not center:
         data.refuse_lost_digits()

@@ -80,7 +80,7 @@ def posterior(
     rows, columns = state.rows, state.columns
     mean = rows.eta * rows.mu
     fit = (lambda i: mean[i] @ columns.f_mean) if signal is None else (lambda i: signal[:, i].T)
-    sums = fit_sums(data, [fit], mean[None], columns.f_mean.T[None])
+    sums = fit_sums(data, [fit], mean[None], columns.f_mean.T[None], cavi.prior.group_index)
     order, signs = arrangement(sums, mean)
     sums = sums.take(order)
     rows, columns = taken(rows, columns, order, signs)
@@ -112,8 +112,8 @@ def posterior(
         activations_mean=np.ascontiguousarray(columns.f_mean.T),
         activations_sd=np.ascontiguousarray(np.broadcast_to(np.sqrt(f_variance), columns.f_mean.shape).T),
         noise_precision_mean=np.array(noise[cavi.prior.noise]),
-        loading_precision_mean=columns.alpha_shape / columns.alpha_rate,
-        inclusion_rate_mean=cavi.inclusion_rate(columns),
+        loading_precision_mean=np.ascontiguousarray((columns.alpha_shape / columns.alpha_rate).T),
+        inclusion_rate_mean=np.ascontiguousarray(cavi.inclusion_rate(columns).T),
         elbo=elbo,
         elbo_terms=dict(zip(TERMS, terms.tolist(), strict=True)),
         elbo_history={"iteration": trace[:, 0].astype(int), "elbo": trace[:, 1], "seconds": trace[:, 2]},
