@@ -102,7 +102,7 @@ def test_what_is_empty() -> None:
 
 def test_refusals() -> None:
     p = sf.fit_vi(SIM.X, PRIOR, n_trials=1)
-    with pytest.raises(ValueError, match="by must be None, 'factor' or 'feature'; got 'sample'"):
+    with pytest.raises(ValueError, match="by must be None, 'factor', 'feature' or 'group'; got 'sample'"):
         p.variance_explained(by="sample")
     from dataclasses import replace
 

@@ -99,7 +99,8 @@ class FitSums:
     def _each(self, names: Sequence[str], change: Callable[[Array], Array]) -> FitSums:
         """The same with some of the sums changed, where they are there."""
         present: dict[str, Any] = {name: getattr(self, name) for name in names}
-        return replace(self, **{name: change(values) for name, values in present.items() if values is not None})
+        changed: dict[str, Any] = {name: change(values) for name, values in present.items() if values is not None}
+        return replace(self, **changed)
 
 
 def is_empty(content: ArrayLike, total: Array) -> NDArray[np.bool_]:
