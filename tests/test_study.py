@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +20,9 @@ from sparsefactor.study import gtex, made_matrix, matrix, read_matrix, reproduce
 from sparsefactor.study import units as units_module
 from sparsefactor.study.claims import claims, settled
 from sparsefactor.study.gauges import FillInGauge, TruthGauge
-from sparsefactor.study.traces import chain, vi_mean, vi_trials
+from sparsefactor.study.traces import chains, vi_mean, vi_trials
 from sparsefactor.study.units import Cache, Progress, Unit, run_units
-from sparsefactor.study.watch import Clock, Means
+from sparsefactor.study.watch import Laps, Means, Watch
 
 SIM = sf.simulate_paper(snr=5, seed=3)
 PRIOR = sf.Prior.paper(inclusion=[0.1] * 5 + [0.9])
@@ -38,7 +39,7 @@ def columns(values: np.ndarray) -> np.ndarray:
 
 
 def test_watched_race_ends_where_fit_vi_ends() -> None:
-    traces, seconds = vi_trials(SIM.X, PRIOR, TruthGauge(SIM), recipe="default", number=0, n_trials=4, seed=1)
+    traces, seconds = vi_trials(SIM.X, PRIOR, TruthGauge(SIM), recipe="default", n_trials=4, seed=1)
     public = sf.fit_vi(SIM.X, PRIOR, n_trials=4, seed=1, **PAPERS)
     best = max(traces, key=lambda trace: trace.facts["elbo"])
     assert best.facts["elbo"] == public.elbo
@@ -50,11 +51,11 @@ def test_watched_race_ends_where_fit_vi_ends() -> None:
 
 def test_watched_plain_trial_is_that_of_fit_vi() -> None:
     options = {"max_iter": 30, "tol": 1e-10, "rtol": 1e-14}
-    traces, _ = vi_trials(SIM.X, PRIOR, TruthGauge(SIM), recipe="plain", number=1, n_trials=2, seed=1, **options)
+    traces, _ = vi_trials(SIM.X, PRIOR, TruthGauge(SIM), recipe="plain", n_trials=2, seed=1, **options)
     plain: dict[str, Any] = {"init": "random", "race": False, "accelerate": False, **options, **PAPERS}
     with pytest.warns(sf.ConvergenceWarning):
         public = sf.fit_vi(SIM.X, PRIOR, n_trials=2, seed=1, **plain)
-    assert traces[0].facts["elbo"] == public.trial_records[1]["elbo"]
+    assert [trace.facts["elbo"] for trace in traces] == [line["elbo"] for line in public.trial_records]
 
 
 def test_watched_mean_of_trials_is_that_of_fit_vi() -> None:
@@ -78,29 +79,50 @@ def test_watched_mean_of_trials_is_that_of_fit_vi() -> None:
 )
 def test_watched_chain_is_that_of_sample(recipe, options) -> None:
     lengths = {"n_warmup": 4, "n_draws": 1, "thin": 2, "seed": 1}
-    trace = chain(SIM.X, PRIOR, TruthGauge(SIM), recipe=recipe, number=1, **lengths)
+    trace = chains(SIM.X, PRIOR, TruthGauge(SIM), recipe=recipe, n_chains=2, **lengths)[1]
     public = sf.sample(SIM.X, PRIOR, n_chains=2, progress=False, center=False, **lengths, **options)
     draw = public.unlabelled_draws()["posterior"]["loadings"].values[1, 0]
     np.testing.assert_allclose(trace.final.loadings_mean, draw, rtol=1e-6, atol=1e-12)
     assert trace.facts["kept"] == 1
 
 
-def test_clock_stands_still_when_paused_or_left() -> None:
-    clock = Clock()
-
+def test_laps_count_neither_the_callback_nor_another_thread() -> None:
     def work() -> None:
-        np.linalg.svd(np.ones((120, 120)))
+        for _ in range(5):
+            np.linalg.svd(np.ones((120, 120)))
 
-    with clock:
-        work()
-        inside = clock.seconds
-        with clock.paused():
-            for _ in range(20):
-                work()
-        assert clock.seconds - inside < inside + 1e-3
-    left = clock.seconds
+    laps = Laps()
     work()
-    assert clock.seconds == left > 0
+    once = laps.lap()
+    work()  # what a callback does
+    laps.go_on()
+    assert laps.lap() < once
+    thread = threading.Thread(target=laps.go_on)
+    thread.start()
+    thread.join()
+    assert laps.lap() == 0.0
+
+
+def test_measurements_come_at_geometric_times() -> None:
+    watch = Watch()
+    for sweep in range(1, 10_001):
+        watch.look(1e-4 * sweep, sweep, dict)
+    seconds = np.array([point["seconds"] for point in watch.points])
+    assert 25 < len(seconds) < 35
+    assert np.all(seconds[1:] >= 1.25 * seconds[:-1] - 1e-12)
+    watch.look(1.0, 10_000, dict, now=True)
+    watch.look(1.0, 10_001, dict, now=True)
+    assert [point["sweep"] for point in watch.points[-1:]] == [10_001]
+
+
+def test_an_interrupted_fit_is_no_finding(monkeypatch) -> None:
+    def interrupt(self, now, lap) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sparsefactor.study.traces.load_kernels", lambda *_: None)
+    monkeypatch.setattr("sparsefactor.study.traces.Climbs.look", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        vi_trials(SIM.X, PRIOR, TruthGauge(SIM), recipe="default", n_trials=2, seed=1)
 
 
 def test_means_follow_labels_and_signs() -> None:
@@ -166,7 +188,7 @@ def test_changed_defaults_are_other_units(monkeypatch) -> None:
     before = {unit.key for unit in simulated.plan(simulated.LEVELS["quick"])}
     monkeypatch.setitem(sf.sample.__kwdefaults__, "moves", ("scale",))
     after = {unit.key for unit in simulated.plan(simulated.LEVELS["quick"])}
-    assert len(before - after) == 3 * 5  # the default chains
+    assert len(before - after) == 3  # the default chains, at each snr
 
 
 def test_other_code_makes_other_units(monkeypatch) -> None:

@@ -13,8 +13,8 @@ import sparsefactor as sf
 from .gauges import FillInGauge, rrmse
 from .matrix import Matrix, baselines, held_out
 from .simulated import METHODS as BOTH_STUDIES
-from .traces import Recipe, Told, chain, ignore, recipe_of, vi_mean, vi_trials
-from .units import Arrays, Cache, Findings, Report, Unit, run_units
+from .traces import Recipe, Told, chains, ignore, recipe_of, vi_mean, vi_trials
+from .units import Arrays, Cache, Findings, Report, Unit, arrays_of, run_units
 from .watch import Trace
 
 METHODS = {**BOTH_STUDIES, "vi_mean": "VI, mean of all trials"}
@@ -101,21 +101,23 @@ def plan(level: Level, matrix: Matrix, file: Path) -> list[Unit]:
                     "method": method,
                     **recipe_of(method),
                 }
-                one_unit = method in ("vi_default", "vi_mean")
-                numbers = range(1 if one_unit else level.n_trials if kind == "vi" else level.n_chains)
-                for number in numbers:
-                    which = METHODS[method] if one_unit else f"{METHODS[method]} {number + 1}"
-                    title = f"{which}, {inclusion} inclusion, {NOISES[noise]}"
-                    own: dict[str, Any] = {**common, "number": number, "title": title}
-                    if kind == "vi":
-                        limits = {"max_iter": level.max_iter, "tol": level.tol} if recipe == "plain" else {}
-                        own |= {"n_trials": level.n_trials, **limits}
-                        cost = min(level.max_iter, 2000) / (2 if method == "vi_mean" else 4)
-                        units.append(Unit(vi_unit, own, inputs, cost=cost))
-                    else:
-                        draws = level.n_sweeps // level.thin
-                        own |= {"n_warmup": level.n_warmup, "n_draws": draws, "thin": level.thin}
-                        units.append(Unit(chain_unit, own, inputs, cost=level.n_warmup + level.n_sweeps))
+                own: dict[str, Any] = {**common, "title": f"{METHODS[method]}, {inclusion} inclusion, {NOISES[noise]}"}
+                if kind == "vi":
+                    limits = {"max_iter": level.max_iter, "tol": level.tol} if recipe == "plain" else {}
+                    own |= {"n_trials": level.n_trials, **limits}
+                    each = min(level.max_iter, 2000) / 4
+                    cost = each * {"vi_default": 1, "vi_mean": 2, "vi_plain": level.n_trials}[method]
+                    units.append(Unit(vi_unit, own, inputs, cost=cost))
+                else:
+                    draws = level.n_sweeps // level.thin
+                    own |= {
+                        "n_chains": level.n_chains,
+                        "n_warmup": level.n_warmup,
+                        "n_draws": draws,
+                        "thin": level.thin,
+                    }
+                    cost = level.n_chains * (level.n_warmup + level.n_sweeps)
+                    units.append(Unit(chain_unit, own, inputs, cost=cost))
     return units
 
 
@@ -130,7 +132,6 @@ def vi_unit(settings: dict[str, Any], file: str, told: Told = ignore) -> Finding
         prior(settings),
         gauge,
         recipe=_recipe(settings),
-        number=settings["number"],
         **many,
         **given,
     )
@@ -139,9 +140,9 @@ def vi_unit(settings: dict[str, Any], file: str, told: Told = ignore) -> Finding
 
 def chain_unit(settings: dict[str, Any], file: str, told: Told = ignore) -> Findings:
     X, gauge = _masked(settings, file)
-    lengths = {name: settings[name] for name in ("number", "seed", "n_warmup", "n_draws", "thin")}
-    trace = chain(X, prior(settings), gauge, recipe=_recipe(settings), told=told, **lengths)
-    return _findings([trace], trace.seconds)
+    lengths = {name: settings[name] for name in ("n_chains", "seed", "n_warmup", "n_draws", "thin")}
+    traces = chains(X, prior(settings), gauge, recipe=_recipe(settings), told=told, **lengths)
+    return _findings(traces, sum(trace.seconds for trace in traces))
 
 
 def baseline_unit(settings: dict[str, Any], file: str, told: Told = ignore) -> Findings:
@@ -165,27 +166,30 @@ def _masked(settings: dict[str, Any], file: str) -> tuple[Any, FillInGauge]:
 
 
 def _findings(traces: list[Trace], seconds: float) -> Findings:
-    """Facts of every trace; the means of the best, and its predictions."""
+    """Facts of every trace; the means and predictions of each chain, and of the best trial."""
     best = max(traces, key=lambda trace: trace.facts.get("elbo", 0.0))
-    facts = [
-        {
-            **trace.facts,
-            "number": trace.number,
-            "start": trace.start,
-            "sweeps": trace.sweeps,
-            "seconds": trace.seconds,
-            "points": trace.points,
-            "kept_arrays": trace is best,
-        }
-        for trace in traces
-    ]
-    arrays = {
-        "loadings": best.final.loadings_mean,
-        "activations": best.final.activations_mean,
-        "inclusion": best.final.inclusion_prob,
-        "predictions": best.final.signal,
-    }
-    return {"traces": facts, "seconds": seconds}, {name: a.astype(np.float32) for name, a in arrays.items()}
+    facts: list[dict[str, Any]] = []
+    arrays: Arrays = {}
+    for place, trace in enumerate(traces):
+        facts.append(
+            {
+                **trace.facts,
+                "number": trace.number,
+                "start": trace.start,
+                "sweeps": trace.sweeps,
+                "seconds": trace.seconds,
+                "points": trace.points,
+            }
+        )
+        if trace is best or "elbo" not in trace.facts:
+            means = {
+                "loadings": trace.final.loadings_mean,
+                "activations": trace.final.activations_mean,
+                "inclusion": trace.final.inclusion_prob,
+                "predictions": trace.final.signal,
+            }
+            arrays |= {f"{name}/{place}": values.astype(np.float32) for name, values in means.items()}
+    return {"traces": facts, "seconds": seconds}, arrays
 
 
 @dataclass(frozen=True)
@@ -233,7 +237,7 @@ def run(level: Level, matrix: Matrix, cache: Cache, jobs: int, report: Report | 
         s = unit.settings
         key = s["method"], s["inclusion"], s["noise"]
         seconds[key] = seconds.get(key, 0.0) + facts["seconds"]
-        for trace in facts["traces"]:
-            own = arrays if trace["kept_arrays"] else {}
+        for place, trace in enumerate(facts["traces"]):
+            own = arrays_of(arrays, place)
             runs.append(Run(s["method"], s["inclusion"], s["noise"], trace["number"], trace, own))
     return Results(level, matrix, runs, base["levels"], seconds, matrix.values.ravel()[held])

@@ -10,8 +10,8 @@ import numpy as np
 import sparsefactor as sf
 
 from .gauges import MEASURES, TruthGauge
-from .traces import Recipe, Told, chain, ignore, recipe_of, vi_trials
-from .units import Arrays, Cache, Findings, Report, Unit, run_units
+from .traces import Recipe, Told, chains, ignore, recipe_of, vi_trials
+from .units import Arrays, Cache, Findings, Report, Unit, arrays_of, run_units
 from .watch import Trace
 
 SNRS = (1.0, 5.0, 25.0)
@@ -92,17 +92,16 @@ def plan(level: Level) -> list[Unit]:
             kind, recipe = method.split("_")
             common = {"study": "simulated", "snr": snr, "seed": level.seed, "method": method, **recipe_of(method)}
             if kind == "vi" and recipe == "default":
-                units.append(_unit(vi_unit, {**common, "n_trials": level.n_trials, "number": 0}, 5))
+                units.append(_unit(vi_unit, {**common, "n_trials": level.n_trials}, 5))
             elif kind == "vi":
                 given = {"max_iter": level.max_iter, "tol": level.tol, "rtol": level.rtol}
-                for number in range(level.n_trials):
-                    units.append(_unit(vi_unit, {**common, **given, "n_trials": 1, "number": number}, 1 + _vi(level)))
+                cost = level.n_trials * (1 + _vi(level))
+                units.append(_unit(vi_unit, {**common, **given, "n_trials": level.n_trials}, cost))
             else:
                 warmup = level.warmup_plain if recipe == "plain" else level.warmup_default
                 lengths = {"n_warmup": warmup, "n_draws": level.n_sweeps // level.thin, "thin": level.thin}
-                for number in range(level.n_chains):
-                    cost = 1 + (warmup + level.n_sweeps) / (1000 if recipe == "plain" else 700)
-                    units.append(_unit(chain_unit, {**common, **lengths, "number": number}, cost))
+                cost = level.n_chains * (1 + (warmup + level.n_sweeps) / (1000 if recipe == "plain" else 700))
+                units.append(_unit(chain_unit, {**common, **lengths, "n_chains": level.n_chains}, cost))
     return units
 
 
@@ -111,10 +110,7 @@ def _vi(level: Level) -> float:
 
 
 def _unit(work: Any, settings: dict[str, Any], cost: float) -> Unit:
-    title = f"snr {settings['snr']:g}, {METHODS[settings['method']]}"
-    if settings["method"] != "vi_default":
-        title += f" {settings['number'] + 1}"
-    return Unit(work, {**settings, "title": title}, cost=cost)
+    return Unit(work, {**settings, "title": f"snr {settings['snr']:g}, {METHODS[settings['method']]}"}, cost=cost)
 
 
 def vi_unit(settings: dict[str, Any], told: Told = ignore) -> Findings:
@@ -126,7 +122,6 @@ def vi_unit(settings: dict[str, Any], told: Told = ignore) -> Findings:
         prior(),
         gauge,
         recipe=recipe,
-        number=settings["number"],
         n_trials=settings["n_trials"],
         seed=settings["seed"],
         told=told,
@@ -138,9 +133,9 @@ def vi_unit(settings: dict[str, Any], told: Told = ignore) -> Findings:
 def chain_unit(settings: dict[str, Any], told: Told = ignore) -> Findings:
     truth, gauge = _dataset(settings)
     recipe: Recipe = "plain" if settings["method"] == "mcmc_plain" else "default"
-    lengths = {name: settings[name] for name in ("number", "seed", "n_warmup", "n_draws", "thin")}
-    trace = chain(truth.X, prior(), gauge, recipe=recipe, told=told, **lengths)
-    return _findings([trace], gauge, trace.seconds)
+    lengths = {name: settings[name] for name in ("n_chains", "seed", "n_warmup", "n_draws", "thin")}
+    traces = chains(truth.X, prior(), gauge, recipe=recipe, told=told, **lengths)
+    return _findings(traces, gauge, sum(trace.seconds for trace in traces))
 
 
 def _dataset(settings: dict[str, Any]) -> tuple[sf.Simulation, TruthGauge]:
@@ -207,7 +202,6 @@ def run(level: Level, cache: Cache, jobs: int, report: Report | None = None) -> 
         snr, method = unit.settings["snr"], unit.settings["method"]
         seconds[snr, method] = seconds.get((snr, method), 0.0) + facts["seconds"]
         for place, trace in enumerate(facts["traces"]):
-            own = {name.split("/")[0]: values for name, values in arrays.items() if name.split("/")[1] == str(place)}
-            runs.append(Run(snr, method, trace["number"], trace, own))
+            runs.append(Run(snr, method, trace["number"], trace, arrays_of(arrays, place)))
     baselines = {snr: sf.baseline(sf.simulate_paper(snr=snr, seed=level.seed), prior()) for snr in level.snrs}
     return Results(level, runs, baselines, seconds)

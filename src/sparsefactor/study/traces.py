@@ -1,11 +1,9 @@
-"""Inference watched from inside: the trials and chains that `fit_vi` and `sample` run, measured on the way.
-
-The one place where the study looks behind public names; a test holds it to what the public functions return.
-"""
+"""Inference watched on the way: `fit_vi` and `sample` with callbacks that measure what trials and chains have found."""
 
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
@@ -14,64 +12,74 @@ import numpy as np
 
 import sparsefactor as sf
 
-from ..data import Data, as_data
-from ..engine import build_kernels
-from ..engine.threads import single_blas_thread
-from ..gibbs.moves import MOVES
-from ..gibbs.sweep import Gibbs, GibbsState
-from ..kernels.noise import stream_key
-from ..mcmc.dispersed import searched_start
-from ..start import Start, starts
-from ..vi import search
-from ..vi.cavi import CAVI
-from ..vi.trial import Tolerance, Trial
-from .watch import Clock, Estimate, Gauge, Means, Trace, Watch
+from .watch import Estimate, Gauge, Laps, Means, Trace, Watch
 
 Recipe = Literal["plain", "default"]
 Told = Callable[[float], None]  # is told what share of a piece of work is done
 
-
 FIRST_LAP = 0.2  # of a race
+TOLD_EVERY = 50  # sweeps
+# What the study watches: the paper's data and its q; on one core, so that a clock of one thread counts all work.
+VI: dict[str, Any] = {"center": False, "activations": "independent", "n_threads": 1, "progress": False}
+MCMC: dict[str, Any] = {"center": False, "n_jobs": 1, "progress": False}
+PLAIN_VI: dict[str, Any] = {"init": "random", "race": False, "accelerate": False}
+PLAIN_MCMC: dict[str, Any] = {"init": "random", "moves": (), "temper": False}
 
 
 def ignore(share: float) -> None:
     """Whom nobody listens to."""
 
 
-class WatchedTrial(Trial):
-    """A trial that is measured whenever it stands higher than before."""
+# ---- trials of VI ---------------------------------------------------------------------------------------------------
 
-    def watched(self, gauge: Gauge, fit_clock: Clock, told: Told = ignore) -> WatchedTrial:
-        self.gauge, self.clock, self.best, self.told = gauge, Clock(), -np.inf, told
-        self.watch = Watch(self.clock, fit_clock)
-        return self
 
-    def advance(self, until: int, tolerance: Tolerance) -> None:
-        with self.clock:
-            while self.iterations < until and self.status is None:
-                super().advance(self.iterations + 1, tolerance)
-                self.told(self.iterations / until)
-                if self.elbo >= self.best:
-                    self.best = self.elbo
-                    self.watch.look(self.iterations, self.measured)
+class Climb:
+    """One trial: measured whenever it stands higher than before."""
 
-    def polish(self, *args: Any, **options: Any) -> None:
-        with self.clock:
-            super().polish(*args, **options)
+    def __init__(self) -> None:
+        self.watch, self.seconds, self.best = Watch(), 0.0, -np.inf
+        self.at: sf.VIProgress | None = None  # where it stood highest
+        self.iterations = 0
 
-    def measured(self) -> dict[str, float]:
-        return {**self.gauge.measure(self.estimate()), "elbo": self.elbo}
+    def tell(self, now: sf.VIProgress, lap: float, gauge: Gauge) -> None:
+        self.seconds += lap
+        self.iterations = now.iteration
+        if now.elbo >= self.best:
+            self.best, self.at = now.elbo, now
+            self.watch.look(self.seconds, now.iteration, lambda: self.measured(gauge))
 
-    def estimate(self) -> Estimate:
-        return estimate_of(self, self.gauge)
+    def estimate(self, gauge: Gauge) -> Estimate:
+        assert self.at is not None
+        L, F = self.at.loadings, self.at.activations
+        return Estimate(L, F, self.at.inclusion_prob, gauge.signal(L, F.T))
 
-    def finished(self) -> Trace:
-        with self.clock:
-            self.watch.look(self.iterations, self.measured, now=True)
-        facts = {**self.record(won=False), "seconds": self.clock.seconds}
-        return Trace(
-            self.number, self.name, self.watch.points, self.estimate(), self.iterations, self.clock.seconds, facts
-        )
+    def measured(self, gauge: Gauge) -> dict[str, float]:
+        return {**gauge.measure(self.estimate(gauge)), "elbo": self.best}
+
+    def finished(self, record: dict[str, Any], gauge: Gauge) -> Trace:
+        n, name = record["iterations"], record["start"]
+        self.watch.look(self.seconds, n, lambda: self.measured(gauge), now=True)
+        facts = {**record, "seconds": self.seconds}
+        return Trace(record["trial"], name, self.watch.points, self.estimate(gauge), n, self.seconds, facts)
+
+
+class Climbs:
+    """A callback of `fit_vi`."""
+
+    def __init__(self, gauge: Gauge, told: Told, share: Callable[[sf.VIProgress], float]) -> None:
+        self.gauge, self.told, self.share = gauge, told, share
+        self.trials: dict[int, Climb] = {}
+        self.laps, self.seconds = Laps(), 0.0
+
+    def __call__(self, now: sf.VIProgress) -> None:
+        lap = self.laps.lap()
+        self.seconds += lap
+        self.look(now, lap)
+        self.told(self.share(now))
+        self.laps.go_on()
+
+    def look(self, now: sf.VIProgress, lap: float) -> None:
+        self.trials.setdefault(now.trial, Climb()).tell(now, lap, self.gauge)
 
 
 def vi_trials(
@@ -80,175 +88,179 @@ def vi_trials(
     gauge: Gauge,
     *,
     recipe: Recipe,
-    number: int,
     n_trials: int,
     seed: int,
     told: Told = ignore,
     **settings: Any,
 ) -> tuple[list[Trace], float]:
-    """Trial `number` of the paper's recipe, or all raced trials of the default one; and the seconds of it all.
+    """All trials, by the paper's recipe or by the default one; and the seconds of it all.
 
     settings: max_iter, tol, rtol as of `fit_vi`, whose defaults hold for what is left out.
     """
-    settings = {**defaults_of(sf.fit_vi, "max_iter", "tol", "rtol"), **settings}
-    tolerance = Tolerance(settings["tol"], settings["rtol"])
-    data = as_data(X)
-    clock = Clock()
-    trials: list[WatchedTrial] = []
-    load_kernels(data, prior)
-    with single_blas_thread():
-        cavi = CAVI(data, prior, build_kernels(data, prior, "auto", 1))
-        with clock:
-            if recipe == "plain":
-                start = nth_start(data, prior, "random", number, seed)
-                trial = WatchedTrial(number, start.name, cavi, cavi.start(start.L, start.F), accelerate=False)
-                trials.append(trial.watched(gauge, clock, told))
-                trial.advance(settings["max_iter"], tolerance)
-            else:
-                run_race(cavi, gauge, clock, trials, n_trials, seed, settings["max_iter"], tolerance, told)
-        seconds = clock.seconds
-        return [trial.finished() for trial in trials], seconds
+    most = settings.get("max_iter", 1)
+
+    def share(now: sf.VIProgress) -> float:
+        if recipe == "plain":
+            return 0.0 if now.phase == "start" else (now.trial + min(now.iteration / most, 1.0)) / n_trials
+        return FIRST_LAP * (now.trial + 1) / n_trials if now.phase == "start" else FIRST_LAP
+
+    options = PLAIN_VI if recipe == "plain" else {}
+    load_kernels(X, prior)
+    watched = Climbs(gauge, told, share)
+    p = fitted(X, prior, watched, n_trials=n_trials, seed=seed, **options, **settings)
+    return [watched.trials[line["trial"]].finished(line, gauge) for line in p.trial_records], watched.seconds
+
+
+class MeanClimbs(Climbs):
+    """A callback of `fit_vi(average=True)`: the mean prediction of the trials that have ended."""
+
+    def __init__(self, gauge: Gauge, told: Told, n_trials: int) -> None:
+        super().__init__(gauge, told, lambda now: (now.trial + 1) / n_trials if now.phase == "climb" else 0.0)
+        self.climbing: int | None = None
+        self.points: list[dict[str, float]] = []
+        self.total: Any = 0.0
+        self.n, self.iterations = 0, 0
+        self.best: Climb | None = None
+        self.mean: Estimate | None = None
+
+    def look(self, now: sf.VIProgress, lap: float) -> None:
+        if now.phase == "climb" and now.trial != self.climbing:
+            self.end(self.seconds - lap)
+            self.climbing = now.trial
+        super().look(now, lap)
+
+    def end(self, seconds: float) -> None:
+        """The trial that climbs has reached its optimum."""
+        if self.climbing is None:
+            return
+        trial = self.trials[self.climbing]
+        self.iterations += trial.iterations
+        self.best = trial if self.best is None or trial.best > self.best.best else self.best
+        if np.isfinite(trial.best):
+            self.total = self.total + trial.estimate(self.gauge).signal
+            self.n += 1
+        self.mean = replace(self.best.estimate(self.gauge), signal=self.total / max(self.n, 1))
+        self.points.append({"seconds": seconds, "sweep": self.iterations, **self.gauge.measure(self.mean)})
 
 
 def vi_mean(
     X: Any, prior: sf.Prior, gauge: Gauge, *, n_trials: int, seed: int, told: Told = ignore
 ) -> tuple[list[Trace], float]:
-    """The mean prediction of more and more trials, each run to its own optimum, as `fit_vi(average=True)` does it."""
-    settings = defaults_of(sf.fit_vi, "max_iter", "tol", "rtol")
-    tolerance = Tolerance(settings["tol"], settings["rtol"])
-    data = as_data(X)
-    clock, rng = Clock(), np.random.default_rng([seed, 0, 4])
-    points: list[dict[str, float]] = []
-    iterations, n, total = 0, 0, np.zeros(1)
-    best: Trial | None = None
-    load_kernels(data, prior)
-    with single_blas_thread():
-        cavi = CAVI(data, prior, build_kernels(data, prior, "auto", 1))
-        with clock:
-            for number, start in enumerate(starts(data, prior, "auto", n_trials, seed)):
-                trial = Trial(number, start.name, cavi, cavi.start(start.L, start.F), accelerate=True)
-                trial.advance(min(search.LAPS[0][0], settings["max_iter"]), tolerance)
-                trial.polish(settings["max_iter"], tolerance, rng, kicks=search.KICKS)
-                seconds = clock.seconds
-                with clock.paused():
-                    iterations += trial.iterations
-                    best = trial if best is None or trial.elbo > best.elbo else best
-                    if np.isfinite(trial.elbo):
-                        total = total + estimate_of(trial, gauge).signal
-                        n += 1
-                    mean = replace(estimate_of(best, gauge), signal=total / max(n, 1))
-                    points.append({"seconds": seconds, "sweep": iterations, **gauge.measure(mean)})
-                    told((number + 1) / n_trials)
-    assert best is not None
-    facts = {"elbo": best.elbo, "status": "averaged", "trials": n_trials}
-    return [Trace(0, "auto", points, mean, iterations, clock.seconds, facts)], clock.seconds
+    """The mean prediction of more and more trials, each run to its own optimum."""
+    load_kernels(X, prior)
+    watched = MeanClimbs(gauge, told, n_trials)
+    fitted(X, prior, watched, n_trials=n_trials, seed=seed, average=True)
+    watched.end(watched.seconds)
+    assert watched.best is not None
+    assert watched.mean is not None
+    facts = {"elbo": watched.best.best, "status": "averaged", "trials": n_trials}
+    return [Trace(0, "auto", watched.points, watched.mean, watched.iterations, watched.seconds, facts)], watched.seconds
 
 
-def estimate_of(trial: Trial, gauge: Gauge) -> Estimate:
-    rows, columns = trial.state.rows, trial.state.columns
-    L, F = rows.eta * rows.mu, columns.f_mean
-    return Estimate(L, F.T.copy(), rows.eta.copy(), gauge.signal(L, F))
+def fitted(X: Any, prior: sf.Prior, callback: Climbs, **settings: Any) -> sf.VIPosterior:
+    """A fit; one that was interrupted is none."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sf.ConvergenceWarning)  # the tables tell it
+        callback.laps.go_on()
+        p = sf.fit_vi(X, prior, callback=callback, **VI, **settings)
+    if p.status is sf.Status.INTERRUPTED:
+        raise KeyboardInterrupt
+    return p
 
 
-def run_race(
-    cavi: CAVI,
-    gauge: Gauge,
-    clock: Clock,
-    trials: list[WatchedTrial],
-    n_trials: int,
-    seed: int,
-    max_iter: int,
-    tolerance: Tolerance,
-    told: Told,
-) -> None:
-    """As `fit_vi` does it: the first lap as the starts are made, then the race."""
-    rng = np.random.default_rng([seed, 0, 4])
-    coarse = Tolerance(max(tolerance.absolute, search.COARSE), tolerance.relative)
-    for number, start in enumerate(starts(cavi.data, cavi.prior, "auto", n_trials, seed)):
-        trial = WatchedTrial(number, start.name, cavi, cavi.start(start.L, start.F), accelerate=True)
-        trials.append(trial.watched(gauge, clock))
-        trial.advance(min(search.LAPS[0][0], max_iter), coarse)
-        told(FIRST_LAP * (number + 1) / n_trials)
-    finalists = search.race(trials, coarse, max_iter)
-    for finalist in finalists:
-        finalist.polish(max_iter, coarse, rng, kicks=search.KICKS)
-    leader = max(finalists, key=lambda trial: trial.elbo)
-    leader.status = None
-    leader.polish(max_iter, tolerance, rng, kicks=search.LEADER_KICKS)
+# ---- chains ---------------------------------------------------------------------------------------------------------
 
 
-def chain(
+class Walk:
+    """One chain. Measured are the means over the draws kept so far; until there is one, the current draw."""
+
+    def __init__(self, gauge: Gauge) -> None:
+        self.gauge, self.means, self.watch, self.seconds = gauge, Means(gauge), Watch(), 0.0
+        self.at: sf.MCMCProgress | None = None
+
+    def tell(self, now: sf.MCMCProgress, lap: float, n_warmup: int, thin: int) -> None:
+        self.seconds += lap
+        if now.phase == "start":
+            return
+        self.at = now
+        if now.sweep > n_warmup and (now.sweep - n_warmup) % thin == 0:
+            self.means.add(now.loadings, now.activations.T, now.inclusion)
+        self.watch.look(self.seconds, now.sweep, self.measured)
+
+    def estimate(self) -> Estimate:
+        assert self.at is not None
+        means = self.means
+        if not means.n:
+            means = Means(self.gauge)
+            means.add(self.at.loadings, self.at.activations.T, self.at.inclusion)
+        return means.estimate()
+
+    def measured(self) -> dict[str, float]:
+        return self.gauge.measure(self.estimate())
+
+    def finished(self, number: int, recipe: Recipe) -> Trace:
+        assert self.at is not None
+        self.watch.look(self.seconds, self.at.sweep, self.measured, now=True)
+        facts = {"log_joint": self.at.log_joint, "moves": moves_of(recipe), "kept": self.means.n}
+        name = "random" if recipe == "plain" else "vi"
+        return Trace(number, name, self.watch.points, self.estimate(), self.at.sweep, self.seconds, facts)
+
+
+def chains(
     X: Any,
     prior: sf.Prior,
     gauge: Gauge,
     *,
     recipe: Recipe,
-    number: int,
+    n_chains: int,
     seed: int,
     n_warmup: int,
     n_draws: int,
     thin: int,
     told: Told = ignore,
-) -> Trace:
-    """One chain: plain Gibbs from a random start, or the default moves from around the best VI optimum.
+) -> list[Trace]:
+    """Plain Gibbs from random starts, or the default moves, each chain from around the best optimum of a search of its
+    own, which its clock includes."""
+    load_kernels(X, prior)
+    walks = [Walk(gauge) for _ in range(n_chains)]
+    laps, whole = Laps(), n_warmup + n_draws * thin
 
-    Measured are the means over the draws kept so far; until there is one, the current draw. The default chain's clock
-    includes the fit it starts from.
-    """
-    data = as_data(X)
-    clock = Clock()
-    watch, means = Watch(clock), Means(gauge)
-    names = () if recipe == "plain" else defaults_of(sf.sample, "moves")["moves"]
-    key = stream_key(seed, number)
-    load_kernels(data, prior)
-    with single_blas_thread():
-        gibbs = Gibbs(data, prior, build_kernels(data, prior, "auto", 1), [MOVES[name]() for name in names])
-        with clock:
-            start = chain_start(data, prior, recipe, number, seed)
-            state = gibbs.start(start.L, start.F)
-            log_joint = float("nan")
-            whole = n_warmup + n_draws * thin
-            for sweep in range(whole):
-                state, info = gibbs.sweep(state, key, sweep)
-                log_joint = info.log_joint
-                if sweep >= n_warmup and (sweep - n_warmup + 1) % thin == 0:
-                    with clock.paused():
-                        means.add(state.loadings, state.F, state.rows.Z)
-                watch.look(sweep + 1, lambda: gauge.measure(current(means, state, gauge)))  # noqa: B023
-                if sweep % 50 == 0:
-                    told(sweep / whole)
-            final = current(means, state, gauge)
-            watch.look(whole, lambda: gauge.measure(final), now=True)
-    facts = {"log_joint": log_joint, "moves": list(names), "kept": means.n}
-    return Trace(number, start.name, watch.points, final, whole, clock.seconds, facts)
+    def callback(now: sf.MCMCProgress) -> None:
+        walks[now.chain].tell(now, laps.lap(), n_warmup, thin)
+        if now.sweep % TOLD_EVERY == 0:
+            told((now.chain + now.sweep / whole) / n_chains)
+        laps.go_on()
+
+    # The draws are added up as they come, so that the sampler itself need not keep them.
+    lengths: dict[str, Any] = {"n_chains": n_chains, "n_warmup": n_warmup, "n_draws": 1, "thin": n_draws * thin}
+    sampled(X, prior, seed=seed, callback=callback, **lengths, **(PLAIN_MCMC if recipe == "plain" else {}))
+    return [walk.finished(number, recipe) for number, walk in enumerate(walks)]
 
 
-def current(means: Means, state: GibbsState, gauge: Gauge) -> Estimate:
-    if means.n:
-        return means.estimate()
-    alone = Means(gauge)
-    alone.add(state.loadings, state.F, state.rows.Z)
-    return alone.estimate()
+def sampled(X: Any, prior: sf.Prior, **settings: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sf.SamplingWarning)  # of the few draws it keeps
+        sf.sample(X, prior, **MCMC, **settings)
 
 
-def chain_start(data: Data, prior: sf.Prior, recipe: Recipe, number: int, seed: int) -> Start:
-    if recipe == "plain":
-        return nth_start(data, prior, "random", number, seed)
-    return searched_start(data, prior, number, seed, n_threads=1)
+def load_kernels(X: Any, prior: sf.Prior) -> None:
+    """A little of each method, thrown away, so that no clock counts the loading of compiled code."""
+    fitted(X, prior, Climbs(_Nothing(), ignore, lambda _: 0.0), n_trials=1, max_iter=2)
+    sampled(X, prior, n_chains=1, n_warmup=0, n_draws=1, thin=3, init="random")
 
 
-def load_kernels(data: Data, prior: sf.Prior) -> None:
-    """One sweep of each method, thrown away, so that no clock counts the loading of compiled code."""
-    kernels = build_kernels(data, prior, "auto", 1)
-    cavi, gibbs = CAVI(data, prior, kernels), Gibbs(data, prior, kernels)
-    start = nth_start(data, prior, "random", 0, 0)
-    cavi.sweep(cavi.start(start.L, start.F), rescale=True)
-    gibbs.sweep(gibbs.start(start.L, start.F), stream_key(0, 0), 0)
+class _Nothing:
+    """Measures nothing."""
+
+    def signal(self, L: Any, F: Any) -> Any:
+        return L[:0, 0]
+
+    def measure(self, estimate: Estimate) -> dict[str, float]:
+        return {}
 
 
-def nth_start(data: Data, prior: sf.Prior, init: str, number: int, seed: int) -> Start:
-    """The start that trial or chain `number` of a run of many would have."""
-    return list(starts(data, prior, init, number + 1, seed))[number]
+def moves_of(recipe: Recipe) -> list[str]:
+    return [] if recipe == "plain" else list(defaults_of(sf.sample, "moves")["moves"])
 
 
 def recipe_of(method: str) -> dict[str, Any]:
@@ -256,7 +268,7 @@ def recipe_of(method: str) -> dict[str, Any]:
     if method in ("vi_default", "vi_mean"):
         return {"defaults": defaults_of(sf.fit_vi, "max_iter", "tol", "rtol")}
     if method == "mcmc_default":
-        return {"defaults": {"moves": list(defaults_of(sf.sample, "moves")["moves"])}}
+        return {"defaults": {"moves": moves_of("default")}}
     return {}
 
 

@@ -28,7 +28,7 @@ from .. import version
 
 logger = logging.getLogger("sparsefactor")
 
-FORMAT = 1  # raised when what a unit keeps changes its meaning
+FORMAT = 2  # raised when what a unit keeps changes its meaning
 DECIDING = ("simulate", "study/gauges", "study/matrix", "study/traces", "study/watch")  # beside what decides draws
 EVERY = 1.0  # seconds between two reports on units under way
 LIBRARIES = ("numpy", "scipy", "numba", "matplotlib")
@@ -107,6 +107,11 @@ class Cache:
         with os.fdopen(handle, "wb") as file:
             np.savez_compressed(file, facts=np.array(json.dumps(facts)), **arrays)  # type: ignore[arg-type]
         os.replace(name, self.path(key))
+
+
+def arrays_of(arrays: Arrays, place: int) -> Arrays:
+    """Those of one of the unit's traces, which are kept as name/place."""
+    return {name.split("/")[0]: values for name, values in arrays.items() if name.split("/")[1] == str(place)}
 
 
 def run_units(units: Sequence[Unit], cache: Cache, jobs: int, report: Report | None = None) -> list[Findings]:

@@ -1,16 +1,17 @@
-"""A clock that counts inference only, and measurements taken at geometric times of it."""
+"""A clock that counts inference only, measurements at geometric times of it, and means over draws as they come."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
+
+import sparsefactor as sf
 
 Array = NDArray[np.float64]
 
@@ -54,51 +55,36 @@ class Trace:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-class Clock:
-    """CPU seconds of this thread while inside and not paused: other work on the machine does not show in them."""
+class Laps:
+    """CPU seconds of a thread between two calls of a callback: other work on the machine does not show in them, nor
+    what the callback does itself."""
 
     def __init__(self) -> None:
-        self.total, self.since, self.depth = 0.0, 0.0, 0
+        self.go_on()
 
-    def __enter__(self) -> Clock:
-        if self.depth == 0:
-            self.since = time.thread_time()
-        self.depth += 1
-        return self
+    def go_on(self) -> None:
+        """Inference goes on from here."""
+        self.thread, self.since = threading.get_ident(), time.thread_time()
 
-    def __exit__(self, *_: object) -> None:
-        self.depth -= 1
-        if self.depth == 0:
-            self.total += time.thread_time() - self.since
-
-    @property
-    def seconds(self) -> float:
-        return self.total + (time.thread_time() - self.since if self.depth else 0.0)
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        begin = time.thread_time()
-        yield
-        self.since += time.thread_time() - begin
+    def lap(self) -> float:
+        """Since it last went on; nothing where that was in another thread, whose clock is another."""
+        return time.thread_time() - self.since if threading.get_ident() == self.thread else 0.0
 
 
 class Watch:
-    """Takes measurements at geometric times of its first clock; all its clocks stand still meanwhile."""
+    """Takes measurements at geometric times."""
 
-    def __init__(self, *clocks: Clock) -> None:
-        self.clocks, self.next = clocks, FIRST_LOOK
+    def __init__(self) -> None:
+        self.next = FIRST_LOOK
         self.points: list[dict[str, float]] = []
 
-    def look(self, sweep: int, measure: Callable[[], dict[str, float]], *, now: bool = False) -> None:
-        seconds = self.clocks[0].seconds
+    def look(self, seconds: float, sweep: int, measure: Callable[[], dict[str, float]], *, now: bool = False) -> None:
+        """seconds: of inference so far. now: whatever the time."""
         if not now and seconds < self.next:
             return
         if self.points and self.points[-1]["sweep"] == sweep:
             return
-        with ExitStack() as stack:
-            for clock in self.clocks:
-                stack.enter_context(clock.paused())
-            self.points.append({"seconds": seconds, "sweep": sweep, **measure()})
+        self.points.append({"seconds": seconds, "sweep": sweep, **measure()})
         self.next = max(self.next, seconds) * RATIO
 
 
@@ -114,26 +100,13 @@ class Means:
         if self.n == 0:
             self.L, self.F, self.Z, self.signal = L.copy(), F.copy(), Z.astype(np.float64), signal.copy()
         else:
-            order, signs = agreement(self.F, F)
-            self.L += L[:, order] * signs
-            self.F += F[order] * signs[:, None]
-            self.Z += Z[:, order]
+            found = sf.match(Estimate(L, F.T, Z, signal), self.estimate())
+            self.L += found.apply(L)
+            self.F += found.apply(F.T).T
+            self.Z += found.apply(Z, signed=False)
             self.signal += signal
         self.n += 1
 
     def estimate(self) -> Estimate:
         n = self.n
         return Estimate(self.L / n, (self.F / n).T.copy(), self.Z / n, self.signal / n)
-
-
-def agreement(reference: Array, F: Array) -> tuple[NDArray[np.intp], Array]:
-    """The order and signs (K,) in which the factors F (K, N) correlate most with those of a reference."""
-    correlation = _unit(reference) @ _unit(F).T
-    order = linear_sum_assignment(-np.abs(correlation))[1]
-    signs = np.where(correlation[np.arange(len(order)), order] < 0, -1.0, 1.0)
-    return np.asarray(order), signs
-
-
-def _unit(F: Array) -> Array:
-    norm = np.linalg.norm(F, axis=1, keepdims=True)
-    return np.asarray(F / np.where(norm > 0, norm, 1.0))
