@@ -12,7 +12,20 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAVY = set("jax dask matplotlib anndata sklearn numba pandas rich tqdm typer xarray zarr".split())
+HEAVY = {
+    "jax",
+    "dask",
+    "matplotlib",
+    "anndata",
+    "sklearn",
+    "numba",
+    "pandas",
+    "rich",
+    "tqdm",
+    "typer",
+    "xarray",
+    "zarr",
+}
 IMPORT_SECONDS = 1.0  # of the processor: others on the machine do not count
 
 PROBE = """
