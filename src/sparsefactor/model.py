@@ -23,7 +23,7 @@ SMALLEST = 1e-150  # of hyperparameters, and one over it the largest: squares of
 # What the priors' rates are where they are left out, in units of the data: of the variance of what a noise precision
 # belongs to, and of the mean square of all entries.
 NOISE_SHAPE, RELATIVE_NOISE_RATE = 1.0, 0.02  # chosen by `python -m benchmarks.corpus noise`
-RELATIVE_LOADING_RATE = 1e-3
+LOADING_SHAPE, RELATIVE_LOADING_RATE = 1.0, 0.1  # by `corpus slab`, and by `corpus surplus`: see docs
 PAPER_RATE = 1e-3
 STRONG_SHARE = 0.5  # of the features: where a given rate outweighs the data of more than these, it is worth a warning
 CONSTANT = 1e-10  # of the mean square: a variance below this is none
@@ -83,7 +83,7 @@ class Prior:
     noise_shape, noise_rate, loading_shape, loading_rate : float, optional
         Of the gamma priors on noise and slab precisions. A rate that
         is left out is in units of the data, so that the answer does not depend on them: 0.02 times the variance of
-        the feature (or sample, or matrix) whose noise it is, and 0.001 times the mean square of all entries for
+        the feature (or sample, or matrix) whose noise it is, and 0.1 times the mean square of all entries for
         loadings. A number is taken as it is; noise_rate may also be one number for each feature (or sample).
     settled : bool
         Whether the rates are final numbers; set by the package itself.
@@ -108,7 +108,7 @@ class Prior:
     noise: Noise = "feature"
     noise_shape: float = NOISE_SHAPE
     noise_rate: Any = None
-    loading_shape: float = 1e-3
+    loading_shape: float = LOADING_SHAPE
     loading_rate: Any = None
     settled: bool = field(default=False, repr=False)  # whether the rates are numbers for `Data.Y`: see in_units_of
 
