@@ -154,6 +154,22 @@ class NoiseForgetsJacobian(MOVES["noise"]):
         return super().__call__(compiled(gibbs.data, replace(gibbs.prior, noise_shape=3.0)), state, rng)
 
 
+class OwnForgetsOdds(MOVES["noise"]):
+    """Gives a feature a factor of its own as if inclusion were more probable than it is."""
+
+    def columns(self, gibbs, state):
+        columns = gibbs.columns(state)
+        return columns._replace(logit=columns.logit + 1.0)
+
+
+class OwnForgetsSlab(MOVES["noise"]):
+    """Draws such a loading under another slab."""
+
+    def columns(self, gibbs, state):
+        columns = gibbs.columns(state)
+        return columns._replace(alpha=columns.alpha * 2.0)
+
+
 class BoldShear(MOVES["shear"]):
     """Proposes shears that matter on a tiny problem."""
 
@@ -209,7 +225,8 @@ def test_columns_pass_where_rates_are_learnt_and_wrong_ones_fail():
 @pytest.mark.statistical
 def test_noise_drawn_without_activations_passes_and_a_wrong_one_fails():
     assert np.abs(move_scores(MOVES["noise"](), False)).max() < LIMIT
-    assert np.abs(move_scores(NoiseForgetsJacobian(), False)).max() > 2 * LIMIT
+    for wrong in (NoiseForgetsJacobian(), OwnForgetsOdds(), OwnForgetsSlab()):
+        assert np.abs(move_scores(wrong, False)).max() > 2 * LIMIT
 
 
 @pytest.mark.slow

@@ -265,21 +265,25 @@ class CpuKernels:
         self._decide(draw_columns, block, own, slab, rates, learnt, sizes, hyper, constant, *noise)
         return GibbsRows(block.Z, block.L, rows.tau), slab.reshape(columns.alpha.shape), logit
 
-    def gibbs_precisions(self, rows: GibbsRows, scale: Array, noise: PrecisionNoise) -> tuple[GibbsRows, Array]:
+    def gibbs_precisions(
+        self, rows: GibbsRows, columns: GibbsColumns, noise: PrecisionNoise
+    ) -> tuple[GibbsRows, Array]:
         (G, K), N = rows.L.shape, self.data.n_samples
-        L, tau = self.memory.take(G, K), self.memory.take(G)
-        np.multiply(rows.L, scale, out=L)
+        Z, L, tau = self.memory.take(G, K, dtype=np.int8), self.memory.take(G, K), self.memory.take(G)
+        np.copyto(Z, rows.Z)
+        np.multiply(rows.L, columns.scale, out=L)
         np.copyto(tau, rows.tau)
         C_tiles, M_tiles = self.memory.take(self.n_tiles, K, N), self.memory.take(self.n_tiles, K, K)
         run_parts(weighted_sums, [(*part, self.problem, L, tau, C_tiles, M_tiles) for part in self.move_parts])
         C, M = C_tiles.sum(axis=0), np.eye(K) + M_tiles.sum(axis=0)
-        state, drawn = np.empty((2, K, K)), 0
-        for begin, end in ((noise.start, G), (0, noise.start)):
-            own = (self.problem, rows.Z, L, tau, C, M, state)
-            drawn = draw_precisions(begin, end, drawn, noise.n_rows, *own, noise.stream)
+        logit = np.ascontiguousarray(self._logit_rows(columns.logit))
+        own = (self.problem, Z, L, tau, C, M, np.empty((2, K, K)), columns.alpha.reshape(K, -1), logit)
+        end = noise.start + noise.n_rows
+        for part in ((noise.start, min(end, G)), (0, min(end - G, noise.start))):
+            draw_precisions(*part, *own, noise.stream)
         F = np.empty(noise.normal.shape)
         column_kernels.draw_shared(C, M - np.eye(K), np.zeros((0, K, K)), np.ones(N), noise.normal, F)
-        return GibbsRows(rows.Z, L, tau), F
+        return GibbsRows(Z, L, tau), F
 
     def _open(self, rows: GibbsRows, columns: GibbsColumns) -> tuple[MoveRows, MoveColumns, Array]:
         """Copies of rows and columns for a move to work on, and the products that it needs."""

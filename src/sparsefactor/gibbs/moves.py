@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from scipy.special import expit
 
-from ..kernels.contract import TRIES, Array, ColumnNoise, PrecisionNoise, RotationNoise, ShearNoise
+from ..kernels.contract import TRIES, Array, ColumnNoise, GibbsColumns, PrecisionNoise, RotationNoise, ShearNoise
 from ..kernels.noise import row_stream
 from ..model import Beta
 from .modules import clipped, positive
@@ -142,7 +142,8 @@ class ColumnMove:
 
 
 class NoiseMove:
-    """Draw the features' noise precisions with the activations integrated out, and then the activations (2.16)."""
+    """Draw what belongs to one feature alone with the activations integrated out, and then the activations: its noise
+    precision (2.16), and its loading on a factor that no other feature holds fast (2.17)."""
 
     name = "noise"
     every = 2
@@ -154,12 +155,15 @@ class NoiseMove:
         K, N = state.F.shape
         noise = PrecisionNoise(
             start=int(rng.integers(gibbs.data.n_features)),
-            n_rows=max(1, int(self.work / (K * N))),
+            n_rows=min(gibbs.data.n_features, max(1, int(self.work / (K * N)))),
             stream=row_stream(rng),
             normal=rng.standard_normal((K, N)),
         )
-        rows, F = gibbs.kernels.gibbs_precisions(state.rows, state.scale, noise)
+        rows, F = gibbs.kernels.gibbs_precisions(state.rows, self.columns(gibbs, state), noise)
         return state._replace(rows=rows, F=F, scale=np.ones(K))
+
+    def columns(self, gibbs: Gibbs, state: GibbsState) -> GibbsColumns:
+        return gibbs.columns(state)
 
 
 MOVES = {move.name: move for move in (ScaleMove, RotationMove, ShearMove, ColumnMove, NoiseMove)}

@@ -98,6 +98,7 @@ class GibbsColumns(NamedTuple):
 # Widths of the brackets in which slices of log alpha, logit pi and log tau are sought.
 ALPHA_WIDTH, RATE_WIDTH, TAU_WIDTH = 3.0, 4.0, 3.0
 TRIES = 60  # of a slice at most; a bracket has shrunk to nothing long before
+LOOSE = 0.3  # variance of a factor's activations given all rows but one, above which that row may have it to itself
 
 
 class RowStream(NamedTuple):
@@ -152,10 +153,10 @@ class ColumnNoise(NamedTuple):
 
 
 class PrecisionNoise(NamedTuple):
-    """The randomness of drawing some rows' noise precisions, and then the activations (2.16)."""
+    """The randomness of drawing some rows' own parts, and then the activations (2.16, 2.17)."""
 
     start: int  # the row to begin with; those that follow take their turns, the first after the last
-    n_rows: int  # to draw, of those with loadings
+    n_rows: int  # to draw
     stream: RowStream  # for the rows' slices
     normal: Array  # (K, N)
 

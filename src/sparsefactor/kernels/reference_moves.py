@@ -12,6 +12,7 @@ from ..data import Data
 from ..model import Beta, Prior, log_gamma_density
 from .contract import (
     ALPHA_WIDTH,
+    LOOSE,
     RATE_WIDTH,
     TAU_WIDTH,
     TRIES,
@@ -192,29 +193,87 @@ class ReferenceMoves:
             faint += log_logit_beta(at[1], a, b)
         return float(np.logaddexp(empty, faint) - np.log(2.0))
 
-    def gibbs_precisions(self, rows: GibbsRows, scale: Array, noise: PrecisionNoise) -> tuple[GibbsRows, Array]:
-        """tau_i of some rows with F integrated out, then F (2.16); the others' precisions do not know of F."""
-        prior, Y, L, tau = self.prior, self.data.Y, rows.L * scale, rows.tau.copy()
+    def gibbs_precisions(
+        self, rows: GibbsRows, columns: GibbsColumns, noise: PrecisionNoise
+    ) -> tuple[GibbsRows, Array]:
+        """tau_i of some rows with F integrated out (2.16), what each may have to itself (2.17), then F."""
+        Z, L, tau, Y = rows.Z.copy(), rows.L * columns.scale, rows.tau.copy(), self.data.Y
+        alpha, logit = self.prior.by_row(columns.alpha), self.logit_rows(columns.logit)
+        alpha, logit = (np.broadcast_to(values, L.shape) for values in (alpha, logit))
         key, sweep = stream_words(noise.stream)
-        loaded = np.asarray(rows.Z.any(axis=1))
-        turns = np.roll(np.arange(len(tau)), -noise.start)
-        for i in turns[loaded[turns]][: noise.n_rows]:
-
-            def target(at: Array, i: int = i) -> float:
-                own = np.where(np.arange(len(tau)) == i, np.exp(at[0]), tau)
-                covariance = L @ L.T + np.diag(1 / own)
-                fit = -0.5 * Y.shape[1] * np.linalg.slogdet(covariance)[1]
-                fit -= 0.5 * np.sum(Y * np.linalg.solve(covariance, Y))
-                return float(fit + log_gamma_density(own[i], prior.noise_shape, self.noise_rate[i]) + at[0])
-
+        for i in np.roll(np.arange(len(tau)), -noise.start)[: noise.n_rows]:
             at = np.log(tau[i : i + 1])
             first, second = uniform_pair(np.arange(TRIES + 1), i, sweep, STREAM_SLICE, key)
             draws = float(np.log(first[0])), float(second[0]), first[1:]
-            tau[i] = np.exp(at + slice_step(target, at, np.ones(1), TAU_WIDTH, *draws))[0]
+
+            def of_tau(at: Array, i: int = i) -> float:
+                return self.own_density(i, L[i], np.exp(at[0]), L, tau) + at[0]
+
+            tau[i] = np.exp(at + slice_step(of_tau, at, np.ones(1), TAU_WIDTH, *draws))[0]
+            for k in range(L.shape[1]):
+                first, second = uniform_pair((k + 1) * (TRIES + 2) + np.arange(TRIES + 2), i, sweep, STREAM_SLICE, key)
+                self.draw_own(i, k, Z, L, tau, alpha[i, k], logit[i, k], first, second[0])
         weighted = tau[:, None] * L
         Q = np.eye(L.shape[1]) + weighted.T @ L
         F = [draw_normal(Q, weighted.T @ y, normal) for y, normal in zip(Y.T, noise.normal.T, strict=True)]
-        return rows._replace(L=L, tau=tau), np.array(F).T
+        return GibbsRows(Z, L, tau), np.array(F).T
+
+    def own_density(self, i: int, l: Array, tau_i: float, L: Array, tau: Array) -> float:
+        """log p(Y | L, tau) p(tau_i) with row i as given, up to a constant."""
+        L, tau = L.copy(), tau.copy()
+        L[i], tau[i] = l, tau_i
+        covariance = L @ L.T + np.diag(1 / tau)
+        fit = -0.5 * self.data.n_samples * np.linalg.slogdet(covariance)[1]
+        fit -= 0.5 * np.sum(self.data.Y * np.linalg.solve(covariance, self.data.Y))
+        return float(fit + log_gamma_density(tau_i, self.prior.noise_shape, self.noise_rate[i]))
+
+    def draw_own(
+        self,
+        i: int,
+        k: int,
+        Z: NDArray[np.int8],
+        L: Array,
+        tau: Array,
+        alpha: float,
+        logit: float,
+        u: Array,
+        u_accept: float,
+    ) -> None:
+        """z_ik and l_ik along the curve on which y_i's variance given all other rows does not change (2.17)."""
+        others = np.arange(len(L)) != i
+        V = np.linalg.inv(np.eye(L.shape[1]) + (L[others].T * tau[others]) @ L[others])
+        if V[k, k] < LOOSE:
+            return
+
+        def moved(x: float) -> Array:
+            return np.where(np.arange(L.shape[1]) == k, x, L[i])
+
+        v = 1 / tau[i] + L[i] @ V @ L[i]
+        low, high = np.sort(np.roots([V[k, k], 2 * V[k] @ moved(0.0), moved(0.0) @ V @ moved(0.0) - v]))
+
+        def precision(x: float) -> float:
+            return float(1 / (v - moved(x) @ V @ moved(x)))
+
+        def density(x: float) -> float:
+            if not 0.0 < precision(x) < np.inf:
+                return -np.inf
+            return self.own_density(i, moved(x), precision(x), L, tau) + 2.0 * np.log(precision(x))
+
+        def slab(x: float) -> float:
+            return float(0.5 * np.log(alpha / (2 * np.pi)) - 0.5 * alpha * x**2)
+
+        # A loading is born anywhere between low and high, or dies.
+        other = 0.0 if Z[i, k] else low + u[0] * (high - low)
+        born = logit + slab(L[i, k] if Z[i, k] else other) + np.log(high - low)
+        if np.log(u_accept) < density(other) - density(L[i, k]) + (-born if Z[i, k] else born):
+            tau[i], Z[i, k], L[i, k] = precision(other), 1 - Z[i, k], other
+        if Z[i, k]:
+            x = L[i, k : k + 1].copy()
+            bracket = float((x[0] - low) / (high - low)), u[2:]
+            step = slice_step(
+                lambda at: density(at[0]) + slab(at[0]), x, np.ones(1), high - low, np.log(u[1]), *bracket
+            )
+            tau[i], L[i, k] = precision(float(x[0] + step[0])), x[0] + step[0]
 
 
 def slice_step(
