@@ -117,7 +117,7 @@ def draw_precisions(begin, end, problem, Z, L, tau, C, M, state, alpha, logit, s
     K, N = C.shape
     inverse, CC = state[0], state[1]
     shape = problem.noise_shape
-    u, Cy, known, old, v_k, w = np.empty(K), np.empty(K), np.empty(K), np.empty(K), np.empty(K), np.empty(K)
+    u, Cy, known, old, v_k = np.empty(K), np.empty(K), np.empty(K), np.empty(K), np.empty(K)
     V, Q, fit = np.empty(3), np.empty(3), np.empty(2)
     for i in range(begin, end):
         if (i - begin) % ROWS_PER_INVERSE == 0:
