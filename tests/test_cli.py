@@ -77,7 +77,7 @@ def test_fit_states_what_it_read(table, tmp_path) -> None:
         "--na WORD",
     ):
         assert words in text
-    assert "Read" not in invoke("fit", table, "-k", 2, "--trials", 1, "--out", tmp_path / "p.sf", "--quiet").stderr
+    assert "Read" not in invoke("fit", table, "-k", 2, "--trials", 1, "--out", tmp_path / "q.sf", "--quiet").stderr
 
 
 def test_numbers_without_names_are_fitted_whole(tmp_path) -> None:
@@ -113,7 +113,7 @@ def test_control_characters_of_names_do_not_reach_the_terminal(tmp_path) -> None
     text = run("fit", tmp_path / "a.csv", "-k", 1, "-o", tmp_path / "p.sf", "--trials", 1)
     text += run("summary", tmp_path / "p.sf")
     (tmp_path / "a.csv").write_text("id,\x1b[31mred,b\nx,inf,1\ny,2,3\n")
-    text += refused("fit", tmp_path / "a.csv", "-k", 1, "-o", tmp_path / "p.sf", "--quiet")
+    text += refused("fit", tmp_path / "a.csv", "-k", 1, "-o", tmp_path / "q.sf", "--quiet")
     assert "\x1b" not in text
     assert "\x07" not in text
     assert text.count("\\x1b[31mred") >= 2
@@ -175,6 +175,61 @@ def test_every_command_checks_where_its_result_goes(folder, table, tmp_path) -> 
         assert "must exist" in refused(*arguments)
     assert "must end in" in refused("impute", fit, table, "--out", tmp_path / "x.txt")
     assert "must not be the input" in refused("report", fit, "--out", fit)
+
+
+@pytest.mark.usefixtures("no_work")
+def test_a_file_that_is_there_is_not_replaced_without_asking(folder, table, tmp_path) -> None:
+    fit, there = folder / "fit.sf", tmp_path / "there.csv"
+    for file in ("there.csv", "there.png", "there.html", "there.truth.npz"):
+        (tmp_path / file).write_text("mine")
+    for arguments in (
+        ("fit", table, "-k", 2, "--out", fit),
+        ("sample", table, "-k", 2, "--out", fit),
+        ("export", fit, "--table", "loadings", "--out", there),
+        ("impute", fit, table, "--out", there),
+        ("impute", fit, table, "--out", tmp_path / "new.csv", "--sd", there),
+        ("transform", fit, table, "--out", there),
+        ("compare", table, "--factors", "1,2", "--out", there),
+        ("plot", "heatmap", fit, "--out", tmp_path / "there.png"),
+        ("report", fit, "--out", tmp_path / "there.html"),
+    ):
+        assert "exists; pass another name, or --overwrite" in refused(*arguments)
+        with pytest.raises(AssertionError, match="work"):  # --overwrite gets past it
+            invoke(*arguments, "--overwrite", "--debug")
+    for out in ("there.csv", "there.txt"):  # the second's truth is there
+        assert "exists" in refused("simulate", "--features", 3, "--out", tmp_path / out)
+    assert there.read_text() == "mine"
+
+
+def test_overwrite_replaces(folder, tmp_path) -> None:
+    out = tmp_path / "tables"
+    run("export", folder / "fit.sf", "--table", "loadings", "--out", out)
+    (out / "loadings.csv").write_text("mine")
+    assert "loadings.csv' exists" in refused("export", folder / "fit.sf", "--table", "loadings", "--out", out)
+    run("export", folder / "fit.sf", "--table", "loadings", "--out", out, "--overwrite")
+    assert (out / "loadings.csv").read_text() != "mine"
+
+
+def test_fit_searches_as_python_does(table, tmp_path, monkeypatch) -> None:
+    asked = {}
+
+    def fit(X, prior, **settings):
+        asked.update(settings)
+        raise ValueError("enough")
+
+    monkeypatch.setattr(sf, "fit_vi", fit)
+    assert "enough" in refused("fit", table, "-k", 2, "--out", tmp_path / "p.sf", "--quiet")
+    assert asked["n_trials"] == "auto"
+    assert "enough" in refused("fit", table, "-k", 2, "--out", tmp_path / "p.sf", "--quiet", "--trials", 3)
+    assert asked["n_trials"] == 3
+
+
+def test_fit_and_summary_say_how_sure_the_search_is(table, tmp_path) -> None:
+    done = invoke("fit", table, "-k", 2, "--trials", 3, "--out", tmp_path / "p.sf", "--json")
+    sure = json.loads(done.stdout)["certainty"]
+    assert "optim" in sure
+    assert sure in done.stderr
+    assert sure in run("summary", tmp_path / "p.sf")
 
 
 def test_sample_needs_a_place(table) -> None:
@@ -288,7 +343,7 @@ def test_centring_and_scaling_are_options(folder, table, tmp_path) -> None:
     X, out = sf.read_table(table), tmp_path / "p.sf"
     run("fit", table, "-k", 2, "--trials", 1, "--scale", "--out", out)
     np.testing.assert_allclose(sf.load(out).labels.scale, X.std(ddof=0), rtol=0.05)
-    text = run("fit", table, "-k", 2, "--trials", 1, "--no-center", "--out", out)
+    text = run("fit", table, "-k", 2, "--trials", 1, "--no-center", "--out", out, "--overwrite")
     assert "--center" in text
     assert not sf.load(out).labels.offset.any()
 
@@ -321,7 +376,7 @@ def test_compiling_is_announced_once(table, tmp_path, monkeypatch) -> None:
 
 
 def test_summary_lists_factors(folder) -> None:
-    assert run("summary", folder / "fit.sf").startswith("Converged")
+    assert run("summary", folder / "fit.sf").startswith(("Can be used. The fit has settled.", "Use with care."))
     facts = json.loads(invoke("summary", folder / "fit.sf", "--json").stdout)
     assert facts["ok"] is True
     assert [row["factor"] for row in facts["factors"]] == [1, 2, 3]
@@ -393,7 +448,7 @@ def test_transform_writes_activations(folder, table, tmp_path) -> None:
 def test_compare_chooses_a_number_of_factors(table, tmp_path) -> None:
     options = ("--factors", "1,2", "--masks", 2, "--trials", 1, "--out", tmp_path / "c.csv")
     assert "Chosen: " in run("compare", table, *options)
-    facts = json.loads(invoke("compare", table, *options, "--json").stdout)
+    facts = json.loads(invoke("compare", table, *options, "--json", "--overwrite").stdout)
     assert facts["chosen"] in (1, 2)
     assert list(pd.read_csv(tmp_path / "c.csv")["n_factors"]) == [1, 2]
     assert "pass e.g. 2,4,6" in refused("compare", table, "--factors", "two")
@@ -411,11 +466,15 @@ def test_every_plot_of_a_result(folder, tmp_path, kind) -> None:
 
 def test_plots_of_factors_and_of_data(folder, table, tmp_path) -> None:
     out = tmp_path / "p.svg"
-    run("plot", "top-loadings", folder / "fit.sf", "--factor", 2, "--out", out)
-    run("plot", "scatter", folder / "fit.sf", "--factor", 2, "--factor", 1, "--out", out)
-    run("plot", "missingness", table, "--out", out)
-    run("plot", "observed_fitted", folder / "fit.sf", "--data", table, "--out", out)
-    assert "<svg" in out.read_text()
+    for arguments in (
+        ("top-loadings", folder / "fit.sf", "--factor", 2),
+        ("scatter", folder / "fit.sf", "--factor", 2, "--factor", 1),
+        ("missingness", table),
+        ("observed_fitted", folder / "fit.sf", "--data", table),
+    ):
+        run("plot", *arguments, "--out", out)
+        assert "<svg" in out.read_text()
+        out.unlink()
     assert "pass --data" in refused("plot", "observed_fitted", folder / "fit.sf", "--out", out)
     assert "at most" in refused("plot", "elbo", folder / "fit.sf", "--factor", 1, "--out", out)
     assert "from 1 to 3" in refused("plot", "activations", folder / "fit.sf", "--factor", 0, "--out", out)

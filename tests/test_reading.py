@@ -236,6 +236,44 @@ def test_decimal_commas(file) -> None:
     assert sf.read_table(file("id;a;b\nx;0,234;2\ny;3,456;4\n")).iloc[1, 0] == 3.456
 
 
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["1,234.5", "2", "1,234,567", "-1,000.25"],
+        ["1.234,5", "2", "1.234.567", "-1.000,25"],
+        ["1 234,5", "2", "1 234 567", "-1 000,25"],
+        ["1\u202f234.5", "2", "1\u00a0234\u202f567", "-1\u2009000.25"],
+        ["1'234.5", "2", "1’234’567", "-1'000.25"],
+    ],
+)
+@pytest.mark.parametrize("sep", [";", "\t", ","])
+def test_thousands_are_found_where_there_is_no_doubt(cells, sep, file) -> None:
+    one, two, three, four = (f'"{cell}"' if sep in cell else cell for cell in cells)
+    frame = sf.read_table(file(f"id{sep}a{sep}b\nx{sep}{one}{sep}{two}\ny{sep}{three}{sep}{four}\nz{sep}{sep}7\n"))
+    assert frame.to_numpy()[:2].tolist() == [[1234.5, 2.0], [1234567.0, -1000.25]]
+    assert np.isnan(frame.iloc[2, 0])
+
+
+def test_thousands_by_setting(file) -> None:
+    text = "id;a;b\nx;1,234;2\ny;3,456;4.5\n"
+    with pytest.raises(ValueError, match="'1,234'"):
+        sf.read_table(file(text))
+    assert sf.read_table(file(text), thousands=",").to_numpy().tolist() == [[1234.0, 2.0], [3456.0, 4.5]]
+    with pytest.raises(AmbiguousTableError, match="--thousands ,"):
+        sf.read_table(file("id;a;b\nx;1,234;2\ny;3,456;4\n"))
+    with pytest.raises(ValueError, match="thousands must be one of"):
+        sf.read_table(file(text), thousands="x")
+    with pytest.raises(ValueError, match="not the decimal sign"):
+        sf.read_table(file(text), thousands=",", decimal=",")
+    with pytest.raises(ValueError, match="12,34"):  # no group of three
+        sf.read_table(file("id;a;b\nx;12,34;2\ny;3,456;4.5\n"), thousands=",")
+
+
+def test_units_in_cells_are_named(file) -> None:
+    with pytest.raises(ValueError, match=r"'5%'.*or write it as plain numbers"):
+        sf.read_table(file("id,a,b\nx,5%,2\ny,6%,4\n"))
+
+
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-8"])
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_byte_order_marks_and_line_ends(file, encoding, end) -> None:

@@ -38,6 +38,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, fo
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on the way.", show_default=False)]
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error came from.", show_default=False)]
 COMMON: dict[str, Any] = {"json": Json, "quiet": Quiet, "debug": Debug}
+# Of commands that write files, but for those that go on in a folder of theirs.
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.", show_default=False)]
 
 Words = list[str] | None
 READING: dict[str, Any] = {
@@ -47,6 +49,7 @@ READING: dict[str, Any] = {
     "na": Annotated[Words, typer.Option(help="A spelling of missing beside NA . ? - null NaN; repeatable.")],
     "transpose": Annotated[bool | None, typer.Option("--transpose/--no-transpose", help="Lines are features.")],
     "decimal": Annotated[str | None, typer.Option(help="The decimal sign, . or ,")],
+    "thousands": Annotated[str | None, typer.Option(help="What parts thousands: , . space or '")],
     "encoding": Annotated[str | None, typer.Option(help="Of a text file; UTF-8 if left out.")],
     "drop": Annotated[Words, typer.Option(help="A column to leave out, by its title; repeatable.")],
 }
@@ -78,13 +81,14 @@ def command(
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def run(**given: Any) -> None:
-            for option in COMMON:
-                setattr(console.settings, option, given.pop(option))
+            for option in ("overwrite", *COMMON):
+                setattr(console.settings, option, given.pop(option, False))
             how = {option: given.pop(option) for option in READING} if reads else {}
             _run(function, given, how, goes_on)
 
         own = inspect.signature(function, eval_str=True)
-        added = [(option, kind, None) for option, kind in READING.items()] if reads else []
+        added: list[tuple[str, Any, bool | None]] = [("overwrite", Overwrite, False)] if _writes(own, goes_on) else []
+        added += [(option, kind, None) for option, kind in READING.items()] if reads else []
         more = [
             inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
             for option, kind, default in (*added, *((option, kind, False) for option, kind in COMMON.items()))
@@ -100,6 +104,10 @@ def command(
         return function
 
     return decorate
+
+
+def _writes(own: inspect.Signature, goes_on: bool) -> bool:
+    return "out" in own.parameters and not goes_on
 
 
 def _run(function: Callable[..., Any], given: dict[str, Any], how: dict[str, Any], goes_on: bool) -> None:
@@ -120,7 +128,10 @@ def _run(function: Callable[..., Any], given: dict[str, Any], how: dict[str, Any
             raise typer.Exit(FAILED) from None
 
 
-def _choices(sep: str | None, na: list[str] | None, drop: list[str] | None, **others: Any) -> Choices:
+def _choices(
+    sep: str | None, thousands: str | None, na: list[str] | None, drop: list[str] | None, **others: Any
+) -> Choices:
+    others["thousands"] = SPELT.get(thousands or "", thousands)
     return Choices(sep=SPELT.get(sep or "", sep), na=tuple(na or ()), drop=tuple(drop or ()), **others)
 
 

@@ -20,7 +20,7 @@ SdOut = Annotated[Path | None, typer.Option("--sd", help="Where standard deviati
 
 @command(
     "sparsefactor impute fit.sf X.csv --out filled.csv",
-    "sparsefactor impute fit.sf X.csv --out filled.csv --sd filled_sd.csv",
+    "sparsefactor impute fit.sf X.csv --out filled.csv --sd filled_sd.csv --overwrite",
     reads=True,
 )
 def impute(result: Result, table: Data, out: Out, choices: Choices, sd: SdOut = None, chains: Chains = None) -> None:

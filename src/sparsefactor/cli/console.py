@@ -27,6 +27,7 @@ class Settings:
     json: bool = False
     quiet: bool = False
     debug: bool = False
+    overwrite: bool = False  # those that write files
 
 
 settings = Settings()

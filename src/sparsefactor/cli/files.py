@@ -19,8 +19,11 @@ TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".xlsx")
 ZIP = b"PK\x03\x04"  # what results begin with
 
 
-def check_out(out: Path, *inputs: Path, option: str = "--out", is_result: bool = False) -> None:
-    """Refuse a file that could not be written, or that should not be, before any work is done."""
+def check_out(out: Path, *inputs: Path, option: str = "--out", is_result: bool = False, goes_on: bool = False) -> None:
+    """Refuse a file that could not be written, or that should not be, before any work is done.
+
+    goes_on: what is there came from the same run, and may be replaced without asking.
+    """
     if out.is_dir():
         raise ValueError(f"{option} must be a file; {str(out)!r} is a folder; pass e.g. {str(out / 'fit.sf')!r}")
     for source in inputs:
@@ -34,6 +37,14 @@ def check_out(out: Path, *inputs: Path, option: str = "--out", is_result: bool =
                     f"{option} may replace a result only; {str(out)!r} holds something else; pass another name, or "
                     "remove it"
                 )
+    if not goes_on:
+        check_new(out, option)
+
+
+def check_new(out: Path, option: str = "--out") -> None:
+    """Refuse to replace a file without being asked to."""
+    if out.exists() and not console.settings.overwrite:
+        raise ValueError(f"{option} must be a new file; {str(out)!r} exists; pass another name, or --overwrite")
 
 
 def check_folder_out(out: Path, option: str = "--out") -> None:

@@ -21,7 +21,7 @@ from .app import command
 from .console import INTERRUPTED, NOT_TRUSTED, answer, note, seconds_since, under_way, warn
 from .files import check_folder_out, check_out, read_and_say
 from .options import Center, Data, Factors, Groups, Inclusion, Modules, Noise, NoiseOf, Out, Scale, Seed, prior_of
-from .spelling import spelt
+from .spelling import as_options, spelt
 
 MORE_ITERATIONS = 50_000
 
@@ -32,7 +32,7 @@ class Until(StrEnum):
 
 @command(
     "sparsefactor fit X.csv --factors 4 --out fit.sf",
-    "sparsefactor fit X.csv --factors 4 --scale --trials 20 --seed 1 --out fit.sf",
+    "sparsefactor fit X.csv --factors 4 --scale --trials 5 --seed 1 --out scaled.sf     # a quick look",
     reads=True,
 )
 def fit(
@@ -44,7 +44,10 @@ def fit(
     modules: Modules = 1,
     groups: Groups = None,
     noise: NoiseOf = Noise.feature,
-    trials: Annotated[int, typer.Option(min=1, help="Starts that are tried.")] = 10,
+    trials: Annotated[
+        int | None,
+        typer.Option(min=1, help="Race so many starts, and no more; if left out, search on."),
+    ] = None,
     max_iter: Annotated[int, typer.Option(min=1, help="Most iterations of a trial.")] = 5000,
     race: Annotated[bool, typer.Option("--race/--no-race", help="Drop trials that fall behind.")] = True,
     average: Annotated[bool, typer.Option("--average", help="Predict by the mean over all trials.")] = False,
@@ -62,7 +65,7 @@ def fit(
         p = sf.fit_vi(
             data.frame,
             prior,
-            n_trials=trials,
+            n_trials="auto" if trials is None else trials,
             max_iter=max_iter,
             race=race,
             average=average,
@@ -72,7 +75,9 @@ def fit(
             progress=progress,
         )
     p.save(out)
-    facts = {"out": out, "elbo": p.elbo, "status": p.status.name, "converged": p.converged, "read": data.facts()}
+    sure = as_options(p.certainty)
+    facts = {"out": out, "elbo": p.elbo, "status": p.status.name, "converged": p.converged, "certainty": sure}
+    facts["read"] = data.facts()
     answer(f"{out}: ELBO {p.elbo:,.3f}; {p.status.name.lower()} after {seconds_since(begin)}", facts)
     if p.status is sf.Status.INTERRUPTED:
         warn(f"Interrupted: the best state so far is in {out}; the same command fits again from the start.")
@@ -80,6 +85,7 @@ def fit(
     if not p.converged:
         warn(f"Not to be trusted yet: VI stopped after {max_iter} iterations; pass --max-iter {MORE_ITERATIONS}.")
         raise typer.Exit(NOT_TRUSTED)
+    note(sure)
     _next(out)
 
 
@@ -87,7 +93,7 @@ def fit(
     "sparsefactor sample X.csv --factors 2 --draws 500 --out draws.sf",
     "sparsefactor sample X.csv --factors 2 --draws 500 --path run     # draws go to a folder, and may be more later",
     "sparsefactor sample X.csv --factors 2 --draws 1000 --resume run",
-    "sparsefactor sample X.csv --factors 2 --draws 200 --until converged --max-seconds 60 --out draws.sf",
+    "sparsefactor sample X.csv --factors 2 --draws 200 --until converged --max-seconds 60 --out more.sf",
     reads=True,
 )
 def sample(
@@ -117,7 +123,7 @@ def sample(
     """Sample the posterior by Gibbs sampling, save it, and say whether the draws can be trusted."""
     folder = _folder(out, path, resume)
     if out is not None:
-        check_out(out, table, is_result=True)
+        check_out(out, table, is_result=True, goes_on=folder.exists())
     check_folder_out(folder, "--path")
     prior = prior_of(factors, inclusion, modules, noise, groups)
     data = read_and_say(table, choices, center, scale)

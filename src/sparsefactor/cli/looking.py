@@ -15,9 +15,9 @@ from ..words import headline
 from . import tables
 from .app import command
 from .console import answer, clean, note, table_text, warn, working
-from .files import check_folder_out, check_out, check_table_out, write_table, writer_of
+from .files import check_folder_out, check_new, check_out, check_table_out, write_table, writer_of
 from .options import Chains, Out, Result
-from .spelling import spelt
+from .spelling import as_options, spelt
 
 Posterior = sf.VIPosterior | sf.MCMCPosterior
 
@@ -67,7 +67,11 @@ def summary(result: Result, chains: Chains = None) -> None:
 
 def verdict_of(p: Posterior) -> tuple[str, bool]:
     if isinstance(p, sf.VIPosterior):
-        return f"{p.status.name.capitalize()}: {p.status.value}", p.converged
+        from ..report.sections import LEVELS
+        from ..report.words import verdict
+
+        level, said = verdict(p)
+        return as_options(f"{LEVELS[level]} {said}"), level != "bad"
     found = p.diagnostics()
     return spelt(found.verdict, p.permutations.shape[1]), found.ok
 
@@ -108,9 +112,11 @@ def export(
             )
         write_table(tables.table(p, chosen[0]), out)
     else:
+        files = {name: out / f"{name}.{format.value}" for name in chosen}
+        for file in files.values():
+            check_new(file)
         out.mkdir(exist_ok=True)
-        for name in chosen:
-            file = out / f"{name}.{format.value}"
+        for name, file in files.items():
             write_table(tables.table(p, name), file)
             written.append(str(file))
     answer("\n".join(written), {"tables": chosen, "files": written})

@@ -16,7 +16,7 @@ import sparsefactor as sf
 from ..reading import Choices
 from .app import app, command
 from .console import answer, settings, working
-from .files import check_folder_out, check_out, read_and_say
+from .files import check_folder_out, check_new, check_out, read_and_say
 from .options import Jobs, Out, Seed
 
 reproduce = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Run the paper's study.")
@@ -84,7 +84,9 @@ def simulate(
     seed: Seed = 0,
 ) -> None:
     """Write simulated data, samples by features, as CSV; the truth goes beside it as .npz."""
+    truth = out.with_suffix(".truth.npz")
     check_out(out)
+    check_new(truth)
     if features is None:
         sim = sf.simulate_paper(snr=snr, seed=seed, missing=missing)
     else:
@@ -95,7 +97,6 @@ def simulate(
         f"sample {j + 1}," + ",".join("" if np.isnan(v) else f"{v:.10g}" for v in row) for j, row in enumerate(sim.X)
     )
     out.write_text("\n".join([header, *lines]) + "\n")
-    truth = out.with_suffix(".truth.npz")
     np.savez_compressed(truth, loadings=sim.loadings, activations=sim.activations, inclusion=sim.inclusion)
     answer(f"{out} ({sim.n_samples} x {sim.n_features}), truth in {truth}", {"out": out, "truth": truth})
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .cells import Reader, are_whole, counts_up, decimal_of, may_be_labels
+from .cells import Reader, are_whole, counts_up, decimal_of, may_be_labels, thousands_of
 
 if TYPE_CHECKING:
     from .table import Choices
@@ -47,6 +47,7 @@ class Form:
     width: int
     skip: int
     ragged: bool
+    thousands: str = ""  # what parts them, if anything does
 
 
 def fields(lines: Iterable[str], sep: str) -> Records:
@@ -112,8 +113,9 @@ def width_of(records: Records) -> int | None:
 
 def _share_of_numbers(records: Records, reader: Reader) -> float:
     cells = [cell for record in records[1:] or records for cell in record[1:]]
-    comma = Reader(reader.na, ",")
-    return sum(not reader.is_text(cell) or not comma.is_text(cell) for cell in cells) / max(1, len(cells))
+    grouped = thousands_of(cells)
+    ways = [reader, Reader(reader.na, ","), *([Reader(reader.na, grouped[1], grouped[0])] if grouped else [])]
+    return sum(not all(way.is_text(cell) for way in ways) for cell in cells) / max(1, len(cells))
 
 
 def form(lines: Sequence[str], file: str, choices: Choices) -> tuple[Form, Records]:
@@ -131,13 +133,8 @@ def form(lines: Sequence[str], file: str, choices: Choices) -> tuple[Form, Recor
                 f"a table must have at least two columns; parted by {sep!r}, {file} has one; pass another sep= (--sep)"
             )
         raise ragged(records, file)
-    decimal = choices.decimal or decimal_of([cell for record in records[1:] or records for cell in record[1:]])
-    if decimal is None:
-        raise AmbiguousTableError(
-            f"numbers must be readable in one way; in {file}, 1,234 may be 1.234 or 1234; pass decimal=',' "
-            "(--decimal ,) if it is the former; else write numbers without commas"
-        )
-    reader = Reader(choices.na, decimal)
+    thousands, decimal = _signs([cell for record in records[1:] or records for cell in record[1:]], file, choices)
+    reader = Reader(choices.na, decimal, thousands)
     short = len(records[0]) == width - 1
     header = choices.header
     if header is None:
@@ -157,7 +154,23 @@ def form(lines: Sequence[str], file: str, choices: Choices) -> tuple[Form, Recor
     names_at = left.pop(0) if index and left else None
     if not left:
         raise ValueError(f"a table must hold numbers; no column of {file} is left; drop fewer")
-    return Form(sep, decimal, titles, names_at, tuple(left), width, skip, short), body
+    return Form(sep, decimal, titles, names_at, tuple(left), width, skip, short, thousands), body
+
+
+def _signs(cells: Sequence[str], file: str, choices: Choices) -> tuple[str, str]:
+    """What parts thousands (nothing, mostly), and the decimal sign."""
+    if choices.thousands:
+        return choices.thousands, choices.decimal or ("," if choices.thousands == "." else ".")
+    sure = thousands_of(cells)
+    if sure is not None and choices.decimal in (None, sure[1]):
+        return sure
+    decimal = choices.decimal or decimal_of(cells)
+    if decimal is None:
+        raise AmbiguousTableError(
+            f"numbers must be readable in one way; in {file}, 1,234 may be 1.234 or 1234; pass decimal=',' "
+            "(--decimal ,) if it is the former, thousands=',' (--thousands ,) if the latter"
+        )
+    return "", decimal
 
 
 def dropped_columns(titles: Sequence[str], width: int, drop: Sequence[str], file: str) -> set[int]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .binary import READERS, format_of
+from .cells import GROUPS
 from .guess import check_orientation
 from .text import read_text
 
@@ -30,12 +31,18 @@ class Choices:
     decimal: str | None = None
     encoding: str | None = None
     drop: tuple[str, ...] = ()
+    thousands: str | None = None
 
     def __post_init__(self) -> None:
         if self.sep is not None and (not isinstance(self.sep, str) or len(self.sep) != 1):
             raise ValueError(f"sep must be one character; got {self.sep!r}; pass e.g. ';' or a tab")
         if self.decimal not in (None, ".", ","):
             raise ValueError(f"decimal must be '.' or ','; got {self.decimal!r}; pass one of them")
+        if self.thousands is not None and (self.thousands not in GROUPS or self.thousands == self.decimal):
+            raise ValueError(
+                f"thousands must be one of {' '.join(map(repr, GROUPS))}, and not the decimal sign; got "
+                f"{self.thousands!r}; pass one of them"
+            )
         for name in ("header", "index", "transpose"):
             if getattr(self, name) not in (None, True, False):
                 raise TypeError(f"{name} must be True or False; got {getattr(self, name)!r}; pass one of them")
@@ -107,6 +114,7 @@ def read_table(
     decimal: str | None = None,
     encoding: str | None = None,
     drop: Sequence[str] | str = (),
+    thousands: str | None = None,
 ) -> pandas.DataFrame:
     """Read a table made by others: CSV in its many spellings, Parquet, Feather, `.npy`, `.rds`, `.h5ad` or `.xlsx`.
 
@@ -132,6 +140,8 @@ def read_table(
         Of a text file; UTF-8 unless the file's first bytes say otherwise.
     drop : str or list of str
         Columns to leave out, by title, or by number from 1 where there are no titles.
+    thousands : str, optional
+        What parts thousands: ``","``, ``"."``, ``" "`` or ``"'"``. Found where a number leaves no doubt (1,234.5).
 
     Returns
     -------
@@ -157,5 +167,6 @@ def read_table(
         decimal=decimal,
         encoding=encoding,
         drop=(drop,) if isinstance(drop, str) else tuple(drop),
+        thousands=thousands,
     )
     return read(path, choices).frame

@@ -88,7 +88,8 @@ def read_text(path: Path, choices: Choices) -> Parts:
         rows=names.checked(labels, "line", path.name) if named else None,
         columns=None if titles is None else names.checked(titles, "column", path.name),
         kind=f"{SEPARATORS.get(found.sep, repr(found.sep))}-separated text"
-        + (", decimal commas" if found.decimal == "," else ""),
+        + (", decimal commas" if found.decimal == "," else "")
+        + (f", thousands parted by {found.thousands!r}" if found.thousands else ""),
         corner=found.titles[found.names_at] if found.titles and found.names_at is not None else "",
     )
 
@@ -160,7 +161,7 @@ def _short(path: Path, where: str, size: int, expected: int) -> ValueError:
 
 def check_numeric(path: Path, found: Form, body: Records, choices: Choices) -> None:
     """Refuse columns of text, with the setting that leaves them out."""
-    reader = Reader(choices.na, found.decimal)
+    reader = Reader(choices.na, found.decimal, found.thousands)
     wrong = {}
     for j in found.kept:
         cells = [record[j] for record in body]
@@ -173,7 +174,8 @@ def check_numeric(path: Path, found: Form, body: Records, choices: Choices) -> N
         flags = " ".join(f"--drop {name!r}" for name in shown)
         raise ValueError(
             f"every column but one of names must hold numbers; in {path.name}, column {', '.join(shown)}{more} holds "
-            f"text ({names.shown(wrong[shown[0]])!r}); pass drop={shown} ({flags}) to leave it out, or encode it"
+            f"text ({names.shown(wrong[shown[0]])!r}); pass drop={shown} ({flags}) to leave it out, or "
+            + ("write it as plain numbers" if any(sign.isdigit() for sign in wrong[shown[0]]) else "encode it")
         )
 
 
@@ -185,7 +187,7 @@ def parse(path: Path, found: Form, choices: Choices) -> NDArray[np.float64]:
         "header": None,
         "names": range(found.width),
         "usecols": found.kept,
-        "dtype": np.float64,
+        "dtype": str if found.thousands else np.float64,
         "sep": r"\s+" if found.sep == SPACES else found.sep,
         "decimal": found.decimal,
         "skipinitialspace": found.sep != SPACES,
@@ -201,6 +203,9 @@ def parse(path: Path, found: Form, choices: Choices) -> NDArray[np.float64]:
             next(record for record in csv.reader(text, delimiter=found.sep) if record)
         try:
             frame = pd.read_csv(text, **how)
+            if found.thousands:
+                plain = Reader(choices.na, found.decimal, found.thousands).plain
+                frame = frame.map(plain, na_action="ignore").astype(np.float64)
         except (ValueError, OverflowError) as problem:
             raise _misfit(path, found, choices) or problem from None
     return frame.to_numpy(dtype=np.float64)
@@ -208,7 +213,7 @@ def parse(path: Path, found: Form, choices: Choices) -> NDArray[np.float64]:
 
 def _misfit(path: Path, found: Form, choices: Choices) -> ValueError | None:
     """The first cell that is neither a number nor missing."""
-    reader = Reader(choices.na, found.decimal)
+    reader = Reader(choices.na, found.decimal, found.thousands)
     with text_of(path, choices.encoding) as text:
         for _ in range(found.skip):
             text.readline()

@@ -57,7 +57,7 @@ const RENDER = {
   },
   table: (s) => [sortable(s.columns, s.rows, { name: s.title }).node],
   verdict: (s) => [
-    el("p", { class: "verdict-box " + s.level }, el("strong", { text: { good: "Can be used. ", care: "Use with care. ", bad: "Not to be trusted yet. " }[s.level] }), s.text.replace(/^Not to be trusted yet\. /, "")),
+    el("p", { class: "verdict-box " + s.level }, el("strong", { text: s.label + " " }), s.text),
     ...s.lines.map((text) => el("p", { text })),
   ],
   figure(s) {

@@ -15,6 +15,7 @@ from ..reading.names import shown
 
 Section = dict[str, Any]
 Level = Literal["good", "care", "bad"]
+LEVELS: dict[Level, str] = {"good": "Can be used.", "care": "Use with care.", "bad": "Not to be trusted yet."}
 
 MOST_HEATMAP_ROWS = 800
 LONGEST_NAME = 200  # characters
@@ -29,7 +30,11 @@ def text(title: str, words: str) -> Section:
 
 def verdict(title: str, level: Level, words: str, lines: Sequence[str]) -> Section:
     """What a reader must know before all else. level: can the result be used; lines: what it says, a sentence each."""
-    return {"kind": "verdict", "title": title, "note": "", "level": level, "text": words, "lines": list(lines)}
+    said = words.removeprefix(LEVELS[level]).lstrip()
+    return {
+        "kind": "verdict", "title": title, "note": "", "level": level, "label": LEVELS[level], "text": said,
+        "lines": list(lines),
+    }  # fmt: skip
 
 
 def claims(title: str, rows: Sequence[Mapping[str, Any]], note: str = "") -> Section:
