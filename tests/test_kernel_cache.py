@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import os
+import pickle
 import subprocess
 import sys
 import warnings
@@ -159,3 +160,14 @@ def test_a_fit_needs_no_cache():
     )
     assert done.stdout.strip() == "True", done.stderr
     assert done.stderr.count("CacheWarning") == 1
+
+
+def test_an_index_of_other_sources_is_not_read(folder, monkeypatch):
+    """It may name classes that are gone; that is no damage, and no reason to warn."""
+    assert fresh(folder).twice(2.0) == 4.0
+    (index,) = files(folder, ".nbi")
+    with index.open("rb") as file:
+        version = pickle.load(file)
+    index.write_bytes(pickle.dumps(version) + b"csparsefactor.gone\nGone\n.")
+    monkeypatch.setattr(compiled, "_stamp", "of other sources")
+    assert fresh(folder).twice(2.0) == 4.0

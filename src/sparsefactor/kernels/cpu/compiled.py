@@ -97,6 +97,11 @@ class KernelFile(caching.IndexDataCacheFile):
     Two processes that compile at the same time may write each other's files; Numba alone would run the other's code.
     """
 
+    def __init__(self, **where: Any) -> None:
+        super().__init__(**where)
+        # Read before anything else of an index: what other sources left may name classes that are gone.
+        self._version = f"{self._version} {_sources()}"
+
     def save(self, key: Any, data: Any) -> None:
         code = self._dump((key, data))
         super().save(key, (hashlib.sha256(code).digest(), code))
