@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import __version__
+from ..atomic import replacing
 from ..model import Prior
 
 Array = NDArray[np.float64]
@@ -45,7 +44,5 @@ def kept(file: Path) -> dict[str, Any] | None:
 def keep(file: Path, found: dict[str, Any]) -> None:
     """Whole or not at all."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=file.parent, suffix=".part")
-    with os.fdopen(handle, "w") as part:
-        json.dump(found, part)
-    os.replace(name, file)
+    with replacing(file, durable=False) as temporary:
+        temporary.write_text(json.dumps(found))

@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..atomic import replacing
 from ..errors import needs
 from ..reading import Choices, Table, read
 from ..reading.names import shown
@@ -95,17 +96,13 @@ def writer_of(suffix: str) -> Any:
 def write_table(frame: pandas.DataFrame, out: Path, index: bool = True) -> None:
     """Write a frame by its suffix: whole, or not at all."""
     suffix = out.suffix.lower()
-    making = out.with_name(f".{out.name}.part{suffix}")
-    try:
+    with replacing(out, suffix=suffix) as temporary:
         if suffix == ".parquet":
-            frame.to_parquet(making, index=index)
+            frame.to_parquet(temporary, index=index)
         elif suffix == ".xlsx":
-            frame.to_excel(making, index=index)
+            frame.to_excel(temporary, index=index, engine="openpyxl")
         else:
-            frame.to_csv(making, index=index, sep="\t" if suffix == ".tsv" else ",")
-        making.replace(out)
-    finally:
-        making.unlink(missing_ok=True)
+            frame.to_csv(temporary, index=index, sep="\t" if suffix == ".tsv" else ",")
 
 
 def read_and_say(path: Path, choices: Choices, center: bool | None = None, scale: bool = False) -> Table:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import sparsefactor as sf
 
+from ..atomic import replacing
 from ..frames import TABLES
 from ..words import percent
 
@@ -61,11 +62,6 @@ def write_workbook(frames: Mapping[str, pandas.DataFrame], out: Path) -> None:
     """A sheet for each table: whole, or not at all."""
     import pandas as pd
 
-    making = out.with_name(f".{out.name}.part.xlsx")
-    try:
-        with pd.ExcelWriter(making) as book:
-            for name, frame in frames.items():
-                frame.to_excel(book, sheet_name=name[:31])
-        making.replace(out)
-    finally:
-        making.unlink(missing_ok=True)
+    with replacing(out, suffix=".xlsx") as temporary, pd.ExcelWriter(temporary, engine="openpyxl") as book:
+        for name, frame in frames.items():
+            frame.to_excel(book, sheet_name=name[:31])

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from ..atomic import sync
 from ..data import Data
 from ..model import Beta, Prior
 from ..start import Start
@@ -29,7 +30,6 @@ from ..storage.chunks import StoredDraws
 from ..storage.draws import Layout
 from ..storage.record import made_by, read_record, write_record
 from ..storage.result import NAME
-from ..storage.sealed import sync
 from .checkpoint import Checkpoint, read_latest
 
 BACKEND_OF = {"CpuKernels": "cpu", "ReferenceKernels": "reference"}

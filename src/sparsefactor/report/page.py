@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import html
 import json
-import os
-import secrets
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
+from ..atomic import replacing
 from ..version import __version__
 from .sections import Section
 
@@ -63,13 +62,5 @@ def render(title: str, subtitle: str, sections: Sequence[Section], *, notice: st
 def write_page(path: Path, page: str) -> None:
     """Whole or not at all; a full disk leaves what was there, and nothing beside it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
-    try:
-        with temporary.open("x", encoding="utf-8") as file:  # with the permissions that the user's umask leaves
-            file.write(page)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with replacing(path) as temporary:
+        temporary.write_text(page, encoding="utf-8")

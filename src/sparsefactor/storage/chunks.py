@@ -15,10 +15,11 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from ..atomic import sync
 from .draws import ROUNDED, Arrays, Layout
 from .lazy import LazyDraws, relabelled_tree
 from .packing import PackingError, pack_bits, pack_floats, rounded, unpack_bits, unpack_floats
-from .sealed import Sealed, SealedError, seal, sync, write_atomically
+from .sealed import Sealed, SealedError, seal, write_atomically
 
 FOLDER = "sampler"  # the name says whose labels the draws carry
 KIND = b"SPFDRAWS"

@@ -6,7 +6,6 @@ import errno
 import json
 import math
 import os
-import secrets
 import zipfile
 import zlib
 from os import PathLike
@@ -15,6 +14,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from ..atomic import replacing
 from ..posterior import MCMCPosterior, VIPosterior, _Posterior
 from ..version import __version__
 from .draws import PRECISIONS
@@ -68,18 +68,8 @@ def write_file(posterior: VIPosterior | MCMCPosterior, target: Path, precision: 
         raise ValueError(
             f"the records and attributes of a posterior must fit into {MAX_META} bytes; got {len(text)}; shorten them"
         )
-    # In the same directory, so that the last step is a rename within one file system.
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            _write(file, text, members)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    _sync_directory(target.parent)
+    with replacing(target) as temporary, temporary.open("xb") as file:
+        _write(file, text, members)
 
 
 def load(path: str | PathLike[str], *, check: bool = True, max_bytes: int | None = None) -> VIPosterior | MCMCPosterior:
@@ -228,17 +218,3 @@ def _check_header(member: IO[bytes], info: zipfile.ZipInfo) -> None:
         raise ValueError(f"{info.filename}: Object arrays cannot be loaded")
     if math.prod(shape) * dtype.itemsize != info.file_size - member.tell():
         raise ValueError(f"{info.filename} has not the bytes of shape {shape}")
-
-
-def _sync_directory(directory: Path) -> None:
-    """Make the rename itself durable, where the file system lets a directory be opened."""
-    try:
-        handle = os.open(directory, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    except OSError:
-        pass
-    finally:
-        os.close(handle)

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from ..atomic import replacing
+
 DIGEST = 32  # bytes of a SHA-256
 LENGTH = 8
 MAX_HEADER = 4_000_000  # bytes; a header has a line for each of some thirty sections
@@ -81,27 +83,7 @@ class Sealed:
 
 
 def write_atomically(path: Path, *content: Any, durable: bool = True) -> None:
-    """Replace a file as a whole; where `durable`, it has survived a loss of power when this returns."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            for part in content:
-                file.write(part)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    if durable:
-        sync(path.parent)
-
-
-def sync(path: Path) -> None:
-    """Make a file's content, or a folder's names, durable."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    """Replace a file of a run, which has one writer at a time."""
+    with replacing(path, durable=durable, sole=True) as temporary, temporary.open("wb") as file:
+        for part in content:
+            file.write(part)

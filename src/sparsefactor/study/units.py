@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import platform
 import sys
-import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 import sparsefactor as sf
 
 from .. import version
+from ..atomic import replacing
 
 logger = logging.getLogger("sparsefactor")
 
@@ -103,10 +103,8 @@ class Cache:
 
     def put(self, key: str, findings: Findings) -> None:
         facts, arrays = findings
-        handle, name = tempfile.mkstemp(dir=self.folder, suffix=".part")
-        with os.fdopen(handle, "wb") as file:
-            np.savez_compressed(file, facts=np.array(json.dumps(facts)), **arrays)  # type: ignore[arg-type]
-        os.replace(name, self.path(key))
+        with replacing(self.path(key), suffix=".npz", durable=False) as temporary:
+            np.savez_compressed(temporary, facts=np.array(json.dumps(facts)), **arrays)  # type: ignore[arg-type]
 
 
 def arrays_of(arrays: Arrays, place: int) -> Arrays:
