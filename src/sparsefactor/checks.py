@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -24,17 +24,29 @@ def checked_flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
-def checked_choice(name: str, value: Any, choices: Sequence[str], also: str = "") -> str:
+def checked_choice(name: str, value: Any, choices: Iterable[str], also: str = "") -> str:
     """One of some words; anything else is refused. also: what else may be passed, as it stands in the message."""
-    if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"{name} must be one of {tuple(choices)}{also}; got {value!r}; choose one of them")
+    known = tuple(choices)
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f"{name} must be one of {known}{also}; got {value!r}; choose one of them")
     return value
+
+
+def is_number(value: Any) -> bool:
+    """A real number, Python's or NumPy's; True and False are none."""
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def checked_share(name: str, value: Any, example: str) -> float:
+    """A number strictly between 0 and 1; anything else is refused. example: what to pass instead."""
+    if not (is_number(value) and 0 < value < 1):
+        raise ValueError(f"{name} must lie strictly between 0 and 1; got {value!r}; pass e.g. {example}")
+    return float(value)
 
 
 def checked_number(name: str, value: Any, remedy: str = "the default suits most data") -> float:
     """A finite number that is zero or positive; anything else is refused."""
-    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not (number and np.isfinite(value) and value >= 0):
+    if not (is_number(value) and np.isfinite(value) and value >= 0):
         raise ValueError(f"{name} must be zero or positive; got {value!r}; {remedy}")
     return float(value)
 

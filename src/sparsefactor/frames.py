@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .checks import checked_choice
 from .containers import index_like_input
 
 if TYPE_CHECKING:
@@ -25,8 +26,7 @@ def factor_names(n_factors: int) -> list[str]:
 
 def to_frame(p: VIPosterior | MCMCPosterior, what: str) -> pandas.DataFrame:
     """One of a posterior's results as a frame with names; TABLES lists them."""
-    if what not in TABLES:
-        raise ValueError(f"what must be one of {tuple(TABLES)}; got {what!r}; choose one of them")
+    checked_choice("what", what, TABLES)
     return TABLES[what](p)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .checks import checked_count
+from .checks import checked_count, is_number
 from .groups import checked_groups, matched, numbered
 from .model import RELATIVE_LOADING_RATE, RELATIVE_NOISE_RATE, Beta, Prior, draw_modules
 
@@ -176,7 +176,7 @@ def simulate(
     given_L = None if loadings is None else _checked_matrix("loadings", loadings, G, "n_features")
     given_F = None if activations is None else _checked_matrix("activations", activations, N, "n_samples")
     K = _agreed_n_factors(n_factors, probability, prior, given_L, given_F)
-    rngs = [np.random.default_rng(child) for child in _checked_seed(seed).spawn(6)]
+    rngs = [np.random.default_rng(child) for child in np.random.SeedSequence(checked_count("seed", seed, 0)).spawn(6)]
     rng_Z, rng_L, rng_F, rng_precision, rng_noise, rng_missing = rngs
 
     rate, modules = np.zeros(0), dict[str, Any]()
@@ -303,7 +303,7 @@ def _draw_inclusion(probability: Array, G: int, K: int, rng: np.random.Generator
 
 def _noise_precision_of_snr(signal: Array, snr: float, prior: Prior | None) -> Array:
     """(n_features,): snr / V_i (6.1), and for features without signal the median of the others' noise."""
-    if not (_is_number(snr) and np.isfinite(snr) and snr > 0):
+    if not (is_number(snr) and np.isfinite(snr) and snr > 0):
         raise ValueError(f"snr must be a positive number; got {snr!r}; pass e.g. snr=5")
     if prior is not None and prior.noise != "feature":
         raise ValueError(
@@ -337,7 +337,7 @@ def _gamma(rng: np.random.Generator, what: str, shape: float, rate: float, size:
 
 def _draw_missing(missing: float, N: int, G: int, rng: np.random.Generator) -> NDArray[np.bool_]:
     """(N, G) holes: as many as asked for, all entries equally likely, no row or column empty."""
-    if not (_is_number(missing) and 0 <= missing < 1):
+    if not (is_number(missing) and 0 <= missing < 1):
         raise ValueError(f"missing must be a fraction, at least 0 and below 1; got {missing!r}; pass e.g. missing=0.1")
     holes = np.zeros((N, G), dtype=bool)
     count = round(missing * (N * G))
@@ -357,19 +357,9 @@ def _draw_missing(missing: float, N: int, G: int, rng: np.random.Generator) -> N
     return holes
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-
-
 def _rate(given: Any, relative: float) -> Any:
     """A prior's rate; where it is left to the data, that of data with a mean square of one."""
     return relative if given is None else given
-
-
-def _checked_seed(seed: Any) -> np.random.SeedSequence:
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"seed must be a whole number of at least 0; got {seed!r}; pass e.g. seed=0")
-    return np.random.SeedSequence(int(seed))
 
 
 def _checked_probability(inclusion: ArrayLike) -> Array:

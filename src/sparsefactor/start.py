@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .checks import checked_choice
 from .computed import computed
 from .data import Data
 from .kernels.contract import Array
@@ -56,8 +57,7 @@ def starts(data: Data, prior: Prior, init: str | Start, n_trials: int, seed: int
         _check_start(init, data, prior)
         yield init._replace(L=init.L / data.unit)
         return
-    if init not in INITS:
-        raise ValueError(f"init must be one of {INITS} or a Start; got {init!r}; choose one of them")
+    checked_choice("init", init, INITS, " or a Start")
     maker = StartMaker(data, prior.K, seed)
     for trial in range(n_trials):
         name = PORTFOLIO[trial % len(PORTFOLIO)] if init == "auto" else init

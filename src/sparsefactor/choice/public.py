@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..checks import checked_count, checked_flag
+from ..checks import checked_choice, checked_count, checked_flag, checked_share
 from ..data import read_matrix
 from ..model import Beta, Prior
 from .comparison import Comparison, tabulated
@@ -160,12 +160,9 @@ def _check(priors: Any, inference: str, n_masks: Any, share: Any, options: dict[
             f"priors must be a dict of names to Prior; got {priors!r}; pass e.g. "
             '{"sparse": Prior(n_factors=6), "more": Prior(n_factors=9)}'
         )
-    if inference not in METHODS:
-        raise ValueError(f"inference must be one of {tuple(METHODS)}; got {inference!r}; choose one of them")
-    if isinstance(n_masks, bool) or not isinstance(n_masks, int | np.integer) or n_masks < 2:
-        raise ValueError(f"n_masks must be a whole number of at least 2, for a spread; got {n_masks!r}; raise it")
-    if isinstance(share, bool) or not isinstance(share, int | float | np.number) or not 0 < share < 1:
-        raise ValueError(f"share must lie strictly between 0 and 1; got {share!r}; pass e.g. 0.1")
+    checked_choice("inference", inference, METHODS)
+    checked_count("n_masks", n_masks, 2)  # one mask has no spread
+    checked_share("share", share, "0.1")
     taken = {"prior", "X", "n_threads", "path", "resume", "callback"} & set(options)
     if taken:
         raise ValueError(f"{taken.pop()} cannot be an option of the fits, which compare sets itself; leave it out")

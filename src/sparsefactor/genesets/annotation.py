@@ -12,6 +12,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ..checks import checked_share
+
 logger = logging.getLogger("sparsefactor")
 
 GeneSets = Mapping[str, Iterable[str]] | str | PathLike[str]
@@ -88,8 +90,7 @@ def annotate(
     (0.9, 0.01)
     """
     for name, value in (("inside", inside), ("outside", outside), ("free", free)):
-        if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value < 1:
-            raise ValueError(f"{name} must lie strictly between 0 and 1; got {value!r}; pass e.g. 0.9 and 0.01")
+        checked_share(name, value, "0.9 and 0.01")
     if outside >= inside:
         raise ValueError(f"inside must be larger than outside; got {inside} and {outside}; exchange them")
     members = membership(feature_names, gene_sets, min_size)

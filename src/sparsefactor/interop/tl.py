@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from .. import __version__
 from ..annotated import from_anndata, from_mudata
+from ..checks import checked_choice
 from ..mcmc import sample
 from ..model import Beta, Prior
 from ..posterior import MCMCPosterior, VIPosterior
@@ -74,8 +75,7 @@ def sparse_factors(
     >>> sf.tl.sparse_factors(adata, 20, mask_var="highly_variable")  # doctest: +SKIP
     >>> sc.pp.neighbors(adata, use_rep="X_sfa")  # doctest: +SKIP
     """
-    if inference not in METHODS:
-        raise ValueError(f"inference must be one of {tuple(METHODS)}; got {inference!r}; choose one of them")
+    checked_choice("inference", inference, METHODS)
     if not (hasattr(adata, "obsm") and hasattr(adata, "varm") and hasattr(adata, "uns")):
         raise TypeError(f"adata must be an AnnData or a MuData; got a {type(adata).__name__}; use fit_vi for others")
     if not overwrite:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..checks import checked_choice
 from ..diagnostics import summaries
 from .base import PALETTE, drawn, new_figure, shown_factors
 
@@ -74,8 +75,7 @@ def rank(mc: Any, what: str = "loadings_norm", *, n: int = MOST_FACTORS) -> Figu
 
 def _panels(mc: Any, what: str, n: int, draw: Any, xlabel: str) -> Figure:
     drawn(mc)
-    if what not in QUANTITIES:
-        raise ValueError(f"what must be one of {tuple(QUANTITIES)}; got {what!r}; choose one of them")
+    checked_choice("what", what, QUANTITIES)
     values = np.asarray(summaries(mc)[what])
     factors = shown_factors(mc)[: max(n, 0)]
     series = {"log joint": mc.draws["sample_stats"].to_dataset()["lp"].values}

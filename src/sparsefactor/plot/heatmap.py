@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ..checks import checked_choice
 from .base import DIVERGING, MOST_NAMES, SEQUENTIAL, axes_for, checked, enlarged, named_ticks, shown_factors, unit_size
 
 if TYPE_CHECKING:
@@ -41,8 +42,7 @@ def heatmap(
     >>> ax = sf.plot.heatmap(sf.fit_vi(sim.X, sf.Prior(n_factors=2), n_trials=2))
     """
     checked(p)
-    if what not in LABELS:
-        raise ValueError(f"what must be one of {tuple(LABELS)}; got {what!r}; choose one of them")
+    checked_choice("what", what, LABELS)
     factors = shown_factors(p)
     values = (p.inclusion_prob if what == "inclusion" else p.loadings_mean)[:, factors]
     order = feature_order(p) if cluster else np.arange(len(values))

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 from scipy.stats import t as student
 
+from ..checks import checked_choice
 from ..model import LOG_2PI, log_gamma_density
 from ..posterior import MCMCPosterior, VIPosterior
 from ..storage.moments import blocks
@@ -43,8 +44,7 @@ def covariance(p: VIPosterior | MCMCPosterior) -> Array:
 
 def log_density(p: VIPosterior | MCMCPosterior, X: Any, *, of: Of = "samples") -> Array:
     """(n,) log predictive density of each new sample, or the (n_samples, n_features) of held-out training entries."""
-    if of not in get_args(Of):
-        raise ValueError(f"of must be one of {get_args(Of)}; got {of!r}; choose one of them")
+    checked_choice("of", of, get_args(Of))
     if of == "entries":
         return entries_density(p, X)
     samples = new_samples(X, p.labels)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from ..checks import checked_choice, checked_share
 from ..posterior import MCMCPosterior, VIPosterior
 from .rows import each_draw
 
@@ -34,10 +35,8 @@ def discoveries(p: VIPosterior | MCMCPosterior, fdr: float = 0.05, *, by: str = 
     """One line for each feature of each factor that is found at this Bayesian false discovery rate, surest first."""
     import pandas as pd
 
-    if isinstance(fdr, bool) or not isinstance(fdr, int | float | np.number) or not 0 < fdr < 1:
-        raise ValueError(f"fdr must lie strictly between 0 and 1; got {fdr!r}; pass e.g. 0.05")
-    if by not in ("inclusion", "sign"):
-        raise ValueError(f"by must be 'inclusion' or 'sign'; got {by!r}; choose one of them")
+    checked_share("fdr", fdr, "0.05")
+    checked_choice("by", by, ("inclusion", "sign"))
     signs = local_false_sign_rate(p)
     wrong = 1.0 - p.inclusion_prob if by == "inclusion" else signs
     frames = []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..checks import checked_count
 from ..model import Prior
 from ..posterior import SIGNED, MCMCPosterior
 from .labelling import MAX_ITER, Labelling, fixed_point
@@ -72,14 +73,13 @@ def relabel(
         )
     if not np.isfinite(activations).all():
         raise ValueError("activations must be finite; got NaN or infinite entries; drop the draws that have them")
-    if isinstance(max_iter, bool) or not isinstance(max_iter, int | np.integer) or max_iter < 1:
-        raise ValueError(f"max_iter must be a whole number of at least 1; got {max_iter!r}; pass e.g. max_iter=100")
+    max_iter = checked_count("max_iter", max_iter)
     labels = _checked_groups(prior, groups, activations.shape[-1])
     if unit_norm is None:
         unit_norm = activations.ndim == 4 and activations.shape[0] > 1
     lead = activations.shape[:-2]
     F = activations.reshape(-1, *activations.shape[-2:])
-    found = fixed_point(F, lead, labels, bool(unit_norm), int(max_iter))
+    found = fixed_point(F, lead, labels, bool(unit_norm), max_iter)
     if not found.converged:
         logger.warning("relabelling stopped at max_iter=%d before it reached a fixed point; raise max_iter", max_iter)
     return (_relabel_tree(draws, found), found) if is_tree else found

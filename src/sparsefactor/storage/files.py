@@ -15,6 +15,7 @@ from typing import IO, Any
 import numpy as np
 
 from ..atomic import replacing
+from ..checks import checked_choice
 from ..posterior import MCMCPosterior, VIPosterior, _Posterior
 from ..version import __version__
 from .draws import PRECISIONS
@@ -38,8 +39,7 @@ def save(posterior: _Posterior, path: str | PathLike[str], precision: str = "sin
     precision: of draws of loadings, activations and noise precisions; all else keeps every bit, and so do these
         with "double", at twice the size.
     """
-    if precision not in PRECISIONS:
-        raise ValueError(f"precision must be one of {PRECISIONS}; got {precision!r}; choose one of them")
+    checked_choice("precision", precision, PRECISIONS)
     if not isinstance(posterior, VIPosterior | MCMCPosterior):
         raise TypeError(
             f"only a posterior can be saved; got a {type(posterior).__name__}; pass what fit_vi or sample returned"
