@@ -29,7 +29,7 @@ def test_an_emptied_factor_stays_empty_and_its_elbo_is_exact(joint, noise, inclu
     cavi = CAVI(data, prior, ReferenceKernels(data, prior), joint=joint)
     before = random_vi_state(cavi)
     kept = [a.copy() for a in (*before.rows, *before.columns)]
-    assert not holds_nothing(cavi, before).any()
+    assert before.sums.active[1] > 0.1  # there is something to empty
     state = emptied(cavi, before, 1)
     assert state.elbo == pytest.approx(direct_elbo(data, prior, q_of(data, prior, state.rows, state.columns)), rel=1e-9)
     for _ in range(3):

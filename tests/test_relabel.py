@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sparsefactor.model import Prior
 from sparsefactor.posterior import DIMS, Labels, MCMCPosterior
-from sparsefactor.relabel import VARIANCE_FLOOR, Labelling, match, relabel
+from sparsefactor.relabel import VARIANCE_FLOOR, Labelling, alike, match, relabel
 from sparsefactor.relabel.labelling import _chunks
 from sparsefactor.simulate import simulate
 
@@ -396,3 +396,12 @@ def test_match_refusals() -> None:
         match(side(sim.loadings[1:], sim.activations), sim)
     with pytest.raises(TypeError, match=r"must have loadings and activations.*got a dict"):
         match({}, sim)
+
+
+def test_factors_that_look_alike_are_paired_whatever_their_order_and_sign() -> None:
+    A = np.random.default_rng(0).standard_normal((30, 4))
+    B = np.column_stack([-3.0 * A[:, 2], A[:, 0] + 0.1 * A[:, 1], np.zeros(30), 0.5 * A[:, 3], A[:, 1]])
+    cosine, a, b = alike(A, B)
+    assert dict(zip(a.tolist(), b.tolist(), strict=True)) == {0: 1, 1: 4, 2: 0, 3: 3}
+    np.testing.assert_allclose(cosine[[2, 1, 3], [0, 4, 3]], 1.0)
+    np.testing.assert_array_equal(cosine[:, 2], 0.0)

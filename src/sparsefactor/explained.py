@@ -112,6 +112,16 @@ def is_empty(content: ArrayLike, total: Array) -> NDArray[np.bool_]:
     return np.asarray(np.asarray(content) <= max(EMPTY, EMPTY_OF_ONE / len(total)) * total.sum())
 
 
+def solid_first(shares: ArrayLike) -> tuple[NDArray[np.intp], int]:
+    """Factors by their share of the data's variance, largest first, and how many of them hold anything.
+
+    For shares alone, where nothing is known of the features; at least one factor is returned.
+    """
+    share = np.asarray(shares, dtype=np.float64)
+    solid = int(np.count_nonzero(share > EMPTY))
+    return np.argsort(-share, kind="stable")[: max(1, solid)], solid
+
+
 def fit_sums(
     data: Data,
     signals: Sequence[Callable[[slice], Any]],

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import linear_sum_assignment
 
 from .model import Prior
-from .relabel import match
+from .relabel import assignment, match
 from .simulate import Simulation
 
 Array = NDArray[np.float64]
@@ -108,7 +107,7 @@ def baseline(truth: Simulation, prior: Prior) -> dict[str, float]:
     included = _included(probability)
     agree = np.stack([np.mean(included == column[:, None], axis=0) for column in truth.inclusion.T])
     empty = np.mean(~truth.inclusion, axis=0)
-    rows, columns = linear_sum_assignment(-(agree - empty[:, None]))
+    rows, columns = assignment(empty[:, None] - agree)
     accuracy = empty.copy()
     accuracy[rows] = agree[rows, columns]
     return {

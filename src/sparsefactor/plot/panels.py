@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..explained import EMPTY
+from ..explained import solid_first
 from .base import MOST_PIXELS as MOST_PIXELS
 from .base import enlarged
 
@@ -185,9 +185,7 @@ def factor_bars(activations: ArrayLike, sample_names: Sequence[Any], shares: Arr
 
     values, share = np.asarray(activations, dtype=np.float64), np.asarray(shares, dtype=np.float64)
     n_samples = len(values)
-    order = np.argsort(-share)
-    solid = np.count_nonzero(share > EMPTY)
-    order = order[: max(1, solid)]
+    order, solid = solid_first(share)
     n_factors = len(order)
     empty = "; all are empty" if not solid else f"; {len(share) - solid} empty left out" if solid < len(share) else ""
     rows = -(-n_factors // MOST_BARS_ACROSS)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..posterior import MCMCPosterior, VIPosterior
-from ..relabel.labelling import unit
+from ..relabel import unit
 from ..storage.moments import chain_moments
 from .base import (
     BLUE,

@@ -8,8 +8,10 @@ one mode; `match` does the same for one posterior against a truth or another pos
 from .labelling import VARIANCE_FLOOR as VARIANCE_FLOOR
 from .labelling import Labelling as Labelling
 from .labelling import Relabelling as Relabelling
-from .labelling import assignment as assignment
 from .labelling import fixed_point as fixed_point
 from .matching import Matching as Matching
 from .matching import match as match
+from .pairs import alike as alike
+from .pairs import assignment as assignment
+from .pairs import unit as unit
 from .public import relabel as relabel

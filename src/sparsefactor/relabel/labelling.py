@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .pairs import assignment, unit
+
 Array = NDArray[np.float64]
 Signs = NDArray[np.int8]
 
@@ -255,14 +257,6 @@ def _assign(loss: Array, groups: NDArray[Any]) -> NDArray[np.intp]:
     return order
 
 
-def assignment(cost: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The rows and columns of the cheapest assignment."""
-    # Imported here, since it takes longer to import than all of this package.
-    from scipy.optimize import linear_sum_assignment
-
-    return linear_sum_assignment(cost)
-
-
 def _take(matrix: Array, order: NDArray[np.intp]) -> Array:
     """(T, K): entry (k, order[k]) of each draw's (K, K) matrix."""
     return np.take_along_axis(matrix, order[:, :, None], axis=2)[:, :, 0]
@@ -270,12 +264,6 @@ def _take(matrix: Array, order: NDArray[np.intp]) -> Array:
 
 def _total(loss: Array, order: NDArray[np.intp]) -> Array:
     return np.asarray(_take(loss, order).sum(axis=1))
-
-
-def unit(matrix: NDArray[np.floating]) -> Array:
-    """(..., rows, K) with columns of unit norm; a column of zeros stays one."""
-    norm = np.linalg.norm(matrix, axis=-2, keepdims=True)
-    return np.asarray(matrix / np.where(norm > 0, norm, 1.0))
 
 
 def _chunks(F: NDArray[np.floating]) -> Iterator[slice]:

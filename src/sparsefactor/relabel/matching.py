@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .labelling import Array, Signs, assignment, unit
+from .labelling import Array, Signs
+from .pairs import assignment, unit
 
 
 @dataclass(frozen=True, eq=False)

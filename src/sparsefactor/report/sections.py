@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import plot
-from ..explained import EMPTY
+from ..explained import solid_first
 from ..reading.names import shown
 
 Section = dict[str, Any]
@@ -122,8 +122,7 @@ def factors(
     sd = None if loadings_sd is None else np.asarray(loadings_sd, dtype=np.float32)
     names = np.asarray([shown(name, LONGEST_NAME) for name in feature_names], dtype=object)
     share = np.asarray(shares, dtype=np.float64)
-    solid = np.count_nonzero(share > EMPTY)
-    order = np.argsort(-share, kind="stable")[: max(1, solid)]
+    order, solid = solid_first(share)
     if solid < len(share):
         note = f"{note} {'All factors are empty.' if not solid else f'Left out: {len(share) - solid} empty.'}".strip()
     if L.size > MOST_LOADINGS:

@@ -7,8 +7,8 @@ put into the other's empty places, or, where there are none, in the place of wha
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
+from ..relabel import alike
 from .cavi import CAVI, VIState
 from .empty import holds_nothing
 from .factors import taken
@@ -19,9 +19,8 @@ SAME = 0.97  # factors are the same when their activations' cosine is at least t
 def crossed(cavi: CAVI, one: VIState, other: VIState, rng: np.random.Generator) -> VIState | None:
     """`one` with some of the factors that only `other` has, and one row pass; None where it has none."""
     mine, theirs = (np.flatnonzero(~holds_nothing(cavi, state)) for state in (one, other))
-    alike = np.abs(unit(one.columns.f_mean[mine]) @ unit(other.columns.f_mean[theirs]).T)
-    a, b = linear_sum_assignment(alike, maximize=True)
-    paired = alike[a, b] >= SAME
+    cosine, a, b = alike(one.columns.f_mean[mine].T, other.columns.f_mean[theirs].T)
+    paired = cosine[a, b] >= SAME
     new = rng.permutation(np.setdiff1d(theirs, theirs[b[paired]]))
     only_mine = rng.permutation(np.setdiff1d(mine, mine[a[paired]]))
     places = np.append(np.setdiff1d(np.arange(cavi.prior.K), mine), only_mine)
@@ -52,8 +51,3 @@ def with_factors(cavi: CAVI, one: VIState, places: np.ndarray, other: VIState, f
             changed[name] = values.copy()
             changed[name][places] = getattr(their_columns, name)
     return cavi.finish(rows._replace(mu=mu, s2=s2, eta=eta), columns._replace(**changed), np.ones(cavi.prior.K))
-
-
-def unit(F: np.ndarray) -> np.ndarray:
-    """Rows of unit length."""
-    return np.asarray(F / np.maximum(np.linalg.norm(F, axis=1, keepdims=True), np.finfo(float).tiny))

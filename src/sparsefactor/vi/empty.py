@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..explained import EMPTY
+from ..explained import is_empty
 from ..kernels.contract import VIColumns, VIRows
 from ..model import Beta
 from .cavi import CAVI, VIState
@@ -50,13 +50,9 @@ def cleared(cavi: CAVI, rows: VIRows, columns: VIColumns, k: int) -> tuple[VIRow
 
 
 def holds_nothing(cavi: CAVI, state: VIState) -> NDArray[np.bool_]:
-    """(K,) which factors contribute nothing to the signal.
-
-    A result also calls empty what is less than a trace of one feature (`explained.is_empty`); here it may yet grow.
-    """
+    """(K,) which factors contribute nothing to the signal."""
     L, F = state.rows.eta * state.rows.mu, state.columns.f_mean
-    content = np.sum(L**2, axis=0) * np.sum(F**2, axis=1)
-    return np.asarray(content <= EMPTY * cavi.data.centred_ss.sum())
+    return is_empty(np.sum(L**2, axis=0) * np.sum(F**2, axis=1), cavi.data.centred_ss)
 
 
 def _with(values: np.ndarray, k: int, value: Any) -> np.ndarray:

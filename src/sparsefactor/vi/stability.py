@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 from ..kernels.contract import Array
+from ..relabel import alike
 
 SAME = 0.95  # two factors are the same when their activations' cosine is at least this, up to sign
 
@@ -17,9 +17,8 @@ def agreement(winner: Array, others: Sequence[Array]) -> Array:
     """(len(others), K) the cosine of each of the winner's factors with its match in each of the others. F's: (K, N)."""
     found = np.zeros((len(others), len(winner)))
     for row, other in zip(found, others, strict=True):
-        similarity = np.abs(_unit(winner) @ _unit(other).T)
-        own, theirs = linear_sum_assignment(similarity, maximize=True)
-        row[own] = similarity[own, theirs]
+        cosine, own, theirs = alike(winner.T, other.T)
+        row[own] = cosine[own, theirs]
     return found
 
 
@@ -30,9 +29,3 @@ def recurrence(cosines: Array, empty: NDArray[np.bool_]) -> Array:
     """
     share = np.mean(cosines >= SAME, axis=0) if len(cosines) else np.full(len(empty), np.nan)
     return np.where(empty, np.nan, share)
-
-
-def _unit(F: Array) -> Array:
-    """Rows of unit length; zeros stay zeros."""
-    norms = np.linalg.norm(F, axis=1, keepdims=True)
-    return np.asarray(F / np.where(norms > 0, norms, 1.0))

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from ..posterior import Status
+from ..relabel import assignment
 from .accelerate import Momentum
 from .assign import assignment_gain, reordered
 from .cavi import CAVI, VIState
@@ -142,7 +142,7 @@ class Trial:
         if self.momentum is None or self.cavi.n_kinds == 1:
             return
         gain = assignment_gain(self.cavi, self.state)
-        order = linear_sum_assignment(gain.T, maximize=True)[1]  # order[p]: the factor that prior p should have
+        order = assignment(-gain.T)[1]  # order[p]: the factor that prior p should have
         if gain[order, np.arange(len(order))].sum() <= np.trace(gain) + WORTH:
             return
         proposal = reordered(self.cavi, self.state, order)
