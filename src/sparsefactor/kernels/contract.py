@@ -214,8 +214,10 @@ class Kernels(Protocol):
         """New rows, alpha (K, V?) and logit (1, V or G, K), which changes where rates are learnt (2.15)."""
         ...
 
-    def gibbs_precisions(self, rows: GibbsRows, scale: Array, noise: PrecisionNoise) -> tuple[GibbsRows, Array]:
-        """New rows (their tau) and F (K, N), of complete data with noise by feature (2.16)."""
+    def gibbs_precisions(
+        self, rows: GibbsRows, columns: GibbsColumns, noise: PrecisionNoise
+    ) -> tuple[GibbsRows, Array]:
+        """New rows (tau, and loose factors' z and l) and F (K, N), of complete data with noise by feature (2.17)."""
         ...
 
     def row_noise(self, key: tuple[int, int], sweep: int) -> Any:
