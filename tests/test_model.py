@@ -185,3 +185,11 @@ def test_a_beta_must_leave_both_possible(a, b):
 
 def test_rates_by_feature_are_shown_by_their_number() -> None:
     assert "noise_rate=<5 numbers>" in repr(Prior(n_factors=2, noise_rate=np.ones(5)))
+
+
+@pytest.mark.parametrize("pair", [(1, 1), (1, 9)])
+def test_the_numbers_of_a_beta_are_recognised(pair) -> None:
+    with pytest.raises(ValueError, match=rf"pass sf\.Beta\({pair[0]}, {pair[1]}\) to have it learnt"):
+        Prior(n_factors=2, inclusion=pair)
+    with pytest.raises(ValueError, match=r"got 1; use e\.g\. 0\.001"):
+        Prior(inclusion=[0.5, 1.0, 0.5])

@@ -431,8 +431,11 @@ def _checked_inclusion(inclusion: Any) -> NDArray[np.float64]:
     inside = (values > 0) & (values < 1)
     if not inside.all():
         bad = values[~inside].flat[0]
+        pair = values.shape == (2,) and (values > 0).all()  # meant as the two numbers of a Beta, most likely
         raise ValueError(
-            f"inclusion must lie strictly between 0 and 1; got {bad:g}; use e.g. 0.001 or 0.999 for what is nearly sure"
+            f"inclusion must lie strictly between 0 and 1; got {bad:g}; "
+            + (f"pass sf.Beta({values[0]:g}, {values[1]:g}) to have it learnt, or " if pair else "")
+            + "use e.g. 0.001 or 0.999 for what is nearly sure"
         )
     values.flags.writeable = False
     return values

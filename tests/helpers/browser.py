@@ -16,6 +16,7 @@ from typing import Any
 
 BINARIES = ("chromium", "chromium-browser", "google-chrome")
 SECONDS = 60.0
+READY = "document.body && document.body.dataset.ready == 'yes'"
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -89,17 +90,24 @@ class Browser:
                     raise RuntimeError(f"{method}: {answer['error']}")
                 return dict(answer["result"])
 
-    def open(self, path: Path, *, width: int = 1200, height: int = 900) -> None:
-        """Open a file and wait until its script says that it is ready."""
+    def open(
+        self,
+        path: Path,
+        *,
+        width: int = 1200,
+        height: int = 900,
+        ready: str = READY,
+    ) -> None:
+        """Open a file and wait until it is ready; a page of ours says so itself, and may not complain."""
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 500
         )
         self.call("Page.navigate", url=path.resolve().as_uri())
         end = time.monotonic() + SECONDS
         while time.monotonic() < end:
-            if self.run("document.body && document.body.dataset.ready") == "yes":
+            if self.run(ready):
                 return
-            if self.problems:
+            if self.problems and ready == READY:
                 break
             time.sleep(0.05)
         raise AssertionError(f"{path} did not become ready: {self.problems}")

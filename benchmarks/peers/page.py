@@ -1,0 +1,92 @@
+"""The tables of docs/compares.md, from benchmarks/peers.json. Standard library only, so that tests can hold the page to it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS, PAGE = ROOT / "benchmarks" / "peers.json", ROOT / "docs" / "compares.md"
+NONE = "-"
+TITLES = {
+    "wine": "wine",
+    "breast_cancer": "breast cancer",
+    "questionnaire": "questionnaire",
+    "macro": "US economy",
+    "gtex": "GTEx",
+}
+
+
+def methods(told: dict[str, Any]) -> list[str]:
+    return list(told["first_call_seconds"])
+
+
+def mean(rows: list[dict[str, Any]], name: str, form: str, **where: Any) -> str:
+    values = [row[name] for row in rows if name in row and all(row[k] == v for k, v in where.items())]
+    return format(fmean(values), form) if values else NONE
+
+
+def table(head: list[str], lines: list[list[str]]) -> str:
+    rows = [head, ["---"] * len(head), *lines]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def simulation(told: dict[str, Any], name: str, form: str) -> str:
+    rows, snrs = told["simulation"], sorted({row["snr"] for row in told["simulation"]})
+    lines = [[m, *(mean(rows, name, form, method=m, snr=snr) for snr in snrs)] for m in methods(told)]
+    return table(["", *(f"snr {snr:g}" for snr in snrs)], [line for line in lines if set(line[1:]) != {NONE}])
+
+
+def real(told: dict[str, Any], name: str, form: str) -> str:
+    rows, names = told["real"], list(dict.fromkeys(row["table"] for row in told["real"]))
+    sizes = {row["table"]: " x ".join(map(str, row["shape"])) for row in rows}
+    lines = [[m, *(mean(rows, name, form, method=m, table=t) for t in names)] for m in methods(told)]
+    head = ["", *(f"{TITLES[t]}, {sizes[t]}" for t in names)]
+    return table(head, [line for line in lines if set(line[1:]) != {NONE}])
+
+
+def where(told: dict[str, Any]) -> str:
+    m, versions = told["machine"], told["machine"]["versions"]
+    peers = ", ".join(f"{name} {versions[name]}" for name in versions)
+    return (
+        f"Measured on {told['date']} on {m['cores']} cores of {m['processor']}, shared with other work, in one run of "
+        f"{told['seconds'] / 60:.0f} minutes: Python {m['python']}, {peers}."
+    )
+
+
+def first_call(told: dict[str, Any]) -> str:
+    return table(["", "seconds"], [[m, f"{s:.1f}"] for m, s in told["first_call_seconds"].items()])
+
+
+def parts(told: dict[str, Any]) -> dict[str, str]:
+    """Everything on the page that is measured, by the name of its place."""
+    return {
+        "where": where(told),
+        "accuracy of Z": simulation(told, "z_accuracy", ".3f"),
+        "error of loadings": simulation(told, "rrmse_loadings", ".3f"),
+        "error of signal": simulation(told, "rrmse_signal", ".3f"),
+        "seconds on the simulation": simulation(told, "cpu_seconds", ".1f"),
+        "held-out error": real(told, "error", ".3f"),
+        "held-out log density": real(told, "log_density", ".3f"),
+        "seconds on the tables": real(told, "cpu_seconds", ".1f"),
+        "first call": first_call(told),
+    }
+
+
+def filled(text: str, told: dict[str, Any]) -> str:
+    """The page with what stands between `<!-- NAME -->` and `<!-- end -->` made anew; an unknown name is an error."""
+    made = parts(told)
+    return re.sub(
+        r"(<!-- (?!end)(.+?) -->\n).*?(<!-- end -->)",
+        lambda found: f"{found[1]}\n{made[found[2]]}\n\n{found[3]}",
+        text,
+        flags=re.DOTALL,
+    )
+
+
+def rewrite(results: Path) -> None:
+    PAGE.write_text(filled(PAGE.read_text(), json.loads(results.read_text())))
+    print(f"{PAGE.relative_to(ROOT)} holds the figures of {results.name}")
