@@ -2,6 +2,8 @@
 
     python -m benchmarks.speed [--out FILE] [--quick]
 
+The column "before" has what FILE said, on whatever machine that was.
+
 A sweep is everything: row pass, column step, ELBO or log joint, noise. The products are Y F' and (tau L)' Y through
 NumPy on as many BLAS threads as cores, in the same process, interleaved with the sweeps, so that a noisy machine
 slows both.
@@ -29,33 +31,41 @@ from sparsefactor.engine.threads import available_cores, single_blas_thread
 from sparsefactor.gibbs.moves import ScaleMove
 from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.kernels.noise import stream_key
-from sparsefactor.start import StartMaker
+from sparsefactor.start import Start, StartMaker
 from sparsefactor.vi.cavi import CAVI
 
-# features, samples, K, share missing; milliseconds of the paper's own R/C++ package on such a machine; target.
+# features, samples, K, share missing, type; milliseconds of the paper's own R/C++ package on such a machine; target.
 JOBS = [
-    ("CAVI", 800, 100, 6, 0.0, 2.6, 0.13),
-    ("CAVI", 800, 100, 6, 0.1, 23.0, 0.5),
-    ("CAVI", 16069, 44, 26, 0.0, 166.0, 10.0),
-    ("CAVI", 16069, 44, 26, 0.1, 750.0, 30.0),
-    ("Gibbs", 800, 100, 6, 0.0, 24.0, 0.6),
-    ("Gibbs", 800, 100, 6, 0.1, 29.0, 1.0),
-    ("Gibbs", 16069, 44, 26, 0.0, 1440.0, 30.0),
-    ("Gibbs", 16069, 44, 26, 0.1, 1630.0, 45.0),
+    ("CAVI", 800, 100, 6, 0.0, "float64", 2.6, 0.13),
+    ("CAVI", 800, 100, 6, 0.1, "float64", 23.0, 0.5),
+    ("CAVI", 16069, 44, 26, 0.0, "float64", 166.0, 10.0),
+    ("CAVI", 16069, 44, 26, 0.1, "float64", 750.0, 30.0),
+    ("Gibbs", 800, 100, 6, 0.0, "float64", 24.0, 0.6),
+    ("Gibbs", 800, 100, 6, 0.1, "float64", 29.0, 1.0),
+    ("Gibbs", 16069, 44, 26, 0.0, "float64", 1440.0, 30.0),
+    ("Gibbs", 16069, 44, 26, 0.1, "float64", 1630.0, 45.0),
+    ("CAVI", 20000, 2000, 30, 0.0, "float32", None, None),
+    ("CAVI", 20000, 2000, 30, 0.1, "float32", None, None),  # at most five times the one above
+    ("Gibbs", 20000, 2000, 30, 0.0, "float32", None, None),
+    ("Gibbs", 20000, 2000, 30, 0.1, "float32", None, None),
 ]
+LARGE = 10_000_000  # entries from which sweeps set out from the truth: a start would take longer than all sweeps
 SCALING = [("features", n, 50) for n in (2000, 4000, 8000)] + [("samples", 1000, n) for n in (100, 200, 400)]
 
 
-def problem(G: int, N: int, K: int, missing: float) -> tuple[Any, sf.Prior]:
+def problem(G: int, N: int, K: int, missing: float, dtype: str = "float64") -> tuple[Any, sf.Prior, Start | None]:
+    """Data, prior, and a start where the data are large."""
     inclusion = [0.1] * (K - 1) + [0.9] if K == 6 else [0.1] * K
     sim = sf.simulate(n_features=G, n_samples=N, inclusion=inclusion, snr=5, missing=missing, seed=0)
-    return as_data(sim.X), sf.Prior(inclusion=inclusion)
+    start = Start("truth", sim.loadings, np.ascontiguousarray(sim.activations.T)) if G * N > LARGE else None
+    return as_data(sim.X, dtype=dtype), sf.Prior(inclusion=inclusion), start
 
 
-def stepper(method: str, data: Any, prior: sf.Prior, n_threads: int | None) -> Callable[[], None]:
+def stepper(method: str, data: Any, prior: sf.Prior, start: Start | None, n_threads: int | None) -> Callable[[], None]:
     """A function that makes one more sweep each time it is called, from a state that has settled."""
     kernels = build_kernels(data, prior, n_threads=n_threads)
-    start = StartMaker(data, prior.K, 0).make("ica", 0)
+    warm = 30 if start is None else 3
+    start = start or StartMaker(data, prior.K, 0).make("ica", 0)
     if method == "CAVI":
         cavi = CAVI(data, prior, kernels)
         held = [cavi.start(start.L, start.F)]
@@ -71,7 +81,7 @@ def stepper(method: str, data: Any, prior: sf.Prior, n_threads: int | None) -> C
             chain[0], _ = gibbs.sweep(chain[0], key, chain[1])
             chain[1] += 1
 
-    for _ in range(30):
+    for _ in range(warm):
         sweep()
     return sweep
 
@@ -91,11 +101,11 @@ def median_ms(run: Callable[[], None], seconds: float) -> float:
     return 1e3 * float(np.median(times))
 
 
-def products_ms(G: int, N: int, K: int, seconds: float) -> float:
+def products_ms(G: int, N: int, K: int, dtype: Any, seconds: float) -> float:
     """The two products over the data, by BLAS on all cores."""
     rng = np.random.default_rng(0)
-    Y, F, L = rng.standard_normal((G, N)), rng.standard_normal((N, K)), rng.standard_normal((G, K))
-    B, C = np.empty((G, K)), np.empty((K, N))
+    Y, F, L = (rng.random(shape, dtype) for shape in ((G, N), (N, K), (G, K)))
+    B, C = np.empty((G, K), dtype), np.empty((K, N), dtype)
 
     def run() -> None:
         np.dot(Y, F, out=B)
@@ -104,25 +114,25 @@ def products_ms(G: int, N: int, K: int, seconds: float) -> float:
     return median_ms(run, seconds)
 
 
-def table(seconds: float) -> list[dict[str, Any]]:
+def table(seconds: float, before: dict[str, float]) -> list[dict[str, Any]]:
+    """before: milliseconds of each job on all cores, as they were."""
     lines = []
-    print(f"{'job':40s} {'R/C++':>7s} {'target':>7s} {'1 core':>8s} {'all':>8s} {'BLAS':>8s} {'ratio':>6s}")
-    for method, G, N, K, missing, theirs, target in JOBS:
-        data, prior = problem(G, N, K, missing)
-        floor = products_ms(G, N, K, seconds / 2)
+    columns = ("R/C++", "target", "before", "1 core", "all", "BLAS", "ratio")
+    print(f"{'job':44s} " + " ".join(f"{name:>8s}" for name in columns))
+    for method, G, N, K, missing, dtype, theirs, target in JOBS:
+        data, prior, start = problem(G, N, K, missing, dtype)
+        floor = products_ms(G, N, K, np.dtype(dtype), seconds / 2)
         with single_blas_thread():
-            one = median_ms(stepper(method, data, prior, 1), seconds)
-            every = median_ms(stepper(method, data, prior, None), seconds)
-        floor = min(floor, products_ms(G, N, K, seconds / 2))
+            one = median_ms(stepper(method, data, prior, start, 1), seconds)
+            every = median_ms(stepper(method, data, prior, start, None), seconds)
+        floor = min(floor, products_ms(G, N, K, np.dtype(dtype), seconds / 2))
         name = f"{method} {G} x {N}, K {K}, " + ("complete" if not missing else f"{missing:.0%} missing")
-        best = min(one, every)
-        print(
-            f"{name:40s} {theirs:7.1f} {target:7.2f} {one:8.3f} {every:8.3f} {floor:8.3f} {best / floor:6.1f}",
-            flush=True,
-        )
+        name += "" if dtype == "float64" else f", {dtype}"
+        figures = (theirs, target, before.get(name), one, every, floor, min(one, every) / floor)
+        print(f"{name:44s} " + " ".join("       -" if x is None else f"{x:8.3f}" for x in figures), flush=True)
         lines.append(
             {"job": name, "r_package_ms": theirs, "target_ms": target, "one_core_ms": one, "all_cores_ms": every,
-             "blas_ms": floor, "reached": every <= target}
+             "blas_ms": floor, "reached": None if target is None else every <= target}
         )  # fmt: skip
     return lines
 
@@ -134,9 +144,9 @@ def scaling(seconds: float) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"along": along, "features": G, "samples": N}
         for method in ("CAVI", "Gibbs"):
             for missing in (0.0, 0.1):
-                data, prior = problem(G, N, 10, missing)
+                data, prior, start = problem(G, N, 10, missing)
                 with single_blas_thread():
-                    ms = median_ms(stepper(method, data, prior, None), seconds)
+                    ms = median_ms(stepper(method, data, prior, start, None), seconds)
                 row[f"{method}{' masked' if missing else ''}"] = ms
         lines.append(row)
         print("  ".join(f"{k} {v:.3f}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()), flush=True)
@@ -184,9 +194,12 @@ def main() -> None:
     print(
         f"{platform.processor() or platform.machine()}, {available_cores()} cores, Python {platform.python_version()}"
     )
+    before = {}
+    if options.out.exists():
+        before = {line["job"]: line["all_cores_ms"] for line in json.loads(options.out.read_text())["sweeps"]}
     results = {
         "cores": available_cores(),
-        "sweeps": table(seconds),
+        "sweeps": table(seconds, before),
         "scaling": scaling(seconds / 2),
         "memory": memory(),
     }

@@ -15,7 +15,7 @@ import pytest
 import sparsefactor as sf
 from sparsefactor.data import as_data
 from sparsefactor.engine import build_kernels
-from sparsefactor.engine.local import CpuKernels
+from sparsefactor.engine.cpu import CpuKernels
 from sparsefactor.start import StartMaker
 from sparsefactor.vi.cavi import CAVI
 from sparsefactor.vi.trial import Tolerance, Trial

@@ -11,7 +11,7 @@ import pytest
 
 import sparsefactor as sf
 from sparsefactor.data import as_data
-from sparsefactor.engine.local import CpuKernels
+from sparsefactor.engine.cpu import CpuKernels
 from sparsefactor.engine.memory import Memory
 from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.vi.cavi import CAVI

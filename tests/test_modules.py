@@ -12,7 +12,7 @@ from tests.helpers.problems import MILD, small_data
 
 import sparsefactor as sf
 from sparsefactor import plot
-from sparsefactor.engine.local import CpuKernels
+from sparsefactor.engine.cpu import CpuKernels
 from sparsefactor.kernels.reference import ReferenceKernels
 from sparsefactor.vi.cavi import CAVI, VIState
 from sparsefactor.vi.modules import ModuleCAVI

@@ -8,7 +8,7 @@ from tests.helpers.modules import started
 from tests.helpers.problems import MILD, small_data
 
 import sparsefactor as sf
-from sparsefactor.engine.local import CpuKernels
+from sparsefactor.engine.cpu import CpuKernels
 from sparsefactor.kernels.reference import ReferenceKernels
 from sparsefactor.storage.moments import mixture, posterior_fields
 from sparsefactor.vi.cavi import CAVI

@@ -22,6 +22,10 @@ SHAPES = {  # G, N, K, fraction missing
     "several tiles": (1000, 17, 9, 0.2),
     "several tiles, complete": (1000, 17, 9, 0.0),
 }
+LARGER = {  # too large for the oracle
+    "many tiles": (2100, 17, 9, 0.2),
+    "many tiles, complete": (2100, 17, 9, 0.0),
+}
 
 
 class Case(NamedTuple):
@@ -35,7 +39,7 @@ class Case(NamedTuple):
 def make_case(
     shape: str, noise: str, *, per_row: bool = False, scale: float = 1.0, dtype=np.float64, groups: int = 1
 ) -> Case:
-    G, N, K, missing = SHAPES[shape]
+    G, N, K, missing = (SHAPES | LARGER)[shape]
     rng = np.random.default_rng(sum(map(ord, shape + noise)))
     L = rng.standard_normal((G, K)) * (rng.random((G, K)) < 0.4)
     F = rng.standard_normal((K, N))

@@ -16,7 +16,7 @@ from tests.agreement.cases import (
 )
 
 from sparsefactor.engine import build_kernels
-from sparsefactor.engine.local import CpuKernels
+from sparsefactor.engine.cpu import CpuKernels
 from sparsefactor.engine.threads import run_parts, single_blas_thread, split
 from sparsefactor.kernels.contract import Sums, VIColumns, VIRows
 from sparsefactor.kernels.cpu.tiles import column_lists

@@ -15,7 +15,7 @@ from tests.agreement.cases import (
 )
 
 from sparsefactor.data import as_data
-from sparsefactor.engine.local import CpuKernels
+from sparsefactor.engine.cpu import CpuKernels
 from sparsefactor.kernels import noise as noise_py
 from sparsefactor.kernels.contract import VIColumns, VIRows
 from sparsefactor.kernels.reference import ReferenceKernels

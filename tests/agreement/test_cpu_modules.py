@@ -16,7 +16,7 @@ from tests.agreement.cases import (
     vi_rows,
 )
 
-from sparsefactor.engine.local import CpuKernels
+from sparsefactor.engine.cpu import CpuKernels
 from sparsefactor.kernels.contract import Message, VIRows
 from sparsefactor.kernels.reference import ReferenceKernels
 from sparsefactor.model import Beta

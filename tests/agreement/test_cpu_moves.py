@@ -7,7 +7,7 @@ import pytest
 from tests.agreement.cases import same_bits
 from tests.helpers.problems import prior_for, random_gibbs_state, small_data
 
-from sparsefactor.engine.local import CpuKernels
+from sparsefactor.engine.cpu import CpuKernels
 from sparsefactor.gibbs.moves import MOVES
 from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.model import Beta

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.helpers.problems import prior_for, random_gibbs_state, small_data
 
-from sparsefactor.engine.local import CpuKernels
+from sparsefactor.engine.cpu import CpuKernels
 from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.kernels.contract import ShearNoise
 from sparsefactor.kernels.noise import row_stream

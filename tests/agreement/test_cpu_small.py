@@ -9,7 +9,7 @@ from tests.agreement.cases import same_bits
 from tests.helpers.problems import random_vi_state, small_data
 
 from sparsefactor.data import as_data
-from sparsefactor.engine.local import CpuKernels
+from sparsefactor.engine.cpu import CpuKernels
 from sparsefactor.kernels.cpu import vi_small
 from sparsefactor.kernels.reference import ReferenceKernels
 from sparsefactor.model import Beta, Prior, gamma_kl

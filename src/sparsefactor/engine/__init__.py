@@ -28,6 +28,6 @@ def build_kernels(data: Data, prior: Prior, backend: str = "auto", n_threads: in
             f"backend {backend!r} needs Numba, which cannot be imported ({problem}); "
             'install it with "pip install numba", or pass backend="reference", which is slow'
         ) from problem
-    from .local import CpuKernels
+    from .cpu import CpuKernels
 
     return CpuKernels(data, prior, n_threads)

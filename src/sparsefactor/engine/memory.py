@@ -30,10 +30,10 @@ class Memory:
         self.blocks: defaultdict[tuple[Any, ...], list[NDArray[Any]]] = defaultdict(list)
         self.lock = threading.Lock()
 
-    def take(self, *shape: int, dtype: type = np.float64) -> NDArray[Any]:
+    def take(self, *shape: int, dtype: Any = np.float64) -> NDArray[Any]:
         """An array of this shape, its content whatever it was; every view of it keeps it from being used again."""
         with self.lock:
-            blocks = self.blocks[dtype, *shape]
+            blocks = self.blocks[np.dtype(dtype), *shape]
             for index in range(len(blocks)):
                 if holders(blocks, index) == UNSEEN:
                     return blocks[index][...]

@@ -2,35 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ..kernels.contract import Array, Message, Sums, VIRows
-from ..kernels.cpu.tiles import Problem, TileSums, empty_tile_sums, packed_message, total_sums
+from ..kernels.cpu.packed import packed_size
+from ..kernels.cpu.shares import outer_shares
+from ..kernels.cpu.tiles import TileSums, empty_tile_sums, packed_message, total_sums
 from ..kernels.cpu.vi_modules import ModuleMessage, ModuleRows, ModuleTiles, module_scratch, module_tiles
 from ..model import Prior
+from .blocks import Blocks, Part
 from .memory import Memory
 from .threads import run_parts
+
+Shares = Callable[..., Array]
 
 
 class ModulePass:
     """Its working space, kept between passes."""
 
     def __init__(
-        self, problem: Problem, prior: Prior, parts: list[tuple[int, int]], row_terms: Array, memory: Memory
+        self, blocks: Blocks, prior: Prior, parts: list[Part], row_terms: Array, memory: Memory, shares: Shares
     ) -> None:
-        """row_terms: (3,) constants of the rows' ELBO terms."""
-        self.problem, self.parts, self.row_terms, self.memory = problem, parts, row_terms, memory
+        """row_terms: (3,) constants of the rows' ELBO terms; shares: what the samples add to LL."""
+        self.blocks, self.parts, self.row_terms, self.memory, self.shares = blocks, parts, row_terms, memory, shares
         self.K, self.M = prior.K, prior.n_modules
-        self.masked = len(problem.lists_missing) > 0
+        self.masked = len(blocks.problems[0].lists_missing) > 0
         self.spaces: list[tuple[TileSums, ModuleTiles, list[Any]]] = []
 
     def __call__(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]:
-        G, K, M = len(self.problem.Y), self.K, self.M
-        share, packed_gram = packed_message(message, self.masked)
+        G, K, M = len(rows.mu), self.K, self.M
+        problems, dtype = self.blocks.problems, self.blocks.problems[0].Y.dtype
+        share, packed_gram = packed_message(message, self.masked, dtype)
         seen = ModuleMessage(
-            F=np.ascontiguousarray(message.F, self.problem.Y.dtype),
+            F=np.ascontiguousarray(message.F, dtype),
             gram=np.ascontiguousarray(message.gram),
             share=share,
             packed_gram=packed_gram,
@@ -44,16 +51,19 @@ class ModulePass:
         take = self.memory.take
         mu, s2, eta = take(3, G, K)
         after = ModuleRows(mu, s2, eta, take(G), take(G, M), take(G, K, M))
+        outers = [take(len(p.Y) if self.masked else 0, packed_size(K), dtype=dtype) for p in problems]
         space = self._take()
         tiles, modules, scratch = space
+        mask, of, of_tiles = 0 if self.masked else None, self.blocks.of, self.blocks.of_tiles
+        own = [
+            (problem, seen, of(before, b), of(after, b), of_tiles(tiles, b), of_tiles(modules, b), outers[b])
+            for b, problem in enumerate(problems)
+        ]
         run_parts(
             module_tiles,
-            [
-                (first, last, self.problem, seen, before, after, tiles, modules, scratch[p], 0 if self.masked else None)
-                for p, (first, last) in enumerate(self.parts)
-            ],
+            [(first, last, *own[b], scratch[p], mask) for p, (b, first, last) in enumerate(self.parts)],
         )
-        sums = total_sums(tiles, self.row_terms)._replace(
+        sums = total_sums(tiles, self.row_terms, self.shares(outer_shares, [(outer,) for outer in outers]))._replace(
             members=modules.members.sum(axis=0), active_in=modules.active_in.sum(axis=0)
         )
         self.spaces.append(space)
@@ -63,8 +73,8 @@ class ModulePass:
         try:
             return self.spaces.pop()
         except IndexError:  # all are in use by other threads
-            tiles = empty_tile_sums(self.problem, self.K)
-            n = len(tiles.terms)
+            n, Y = self.blocks.n_tiles, self.blocks.problems[0].Y
+            tiles = empty_tile_sums(n, Y.shape[1], self.K, 1)
             modules = ModuleTiles(np.empty((n, self.M)), np.empty((n, self.K, self.M)))
-            scratch = [module_scratch(self.problem.Y, self.problem.tile, self.K, self.M) for _ in self.parts]
+            scratch = [module_scratch(Y, self.blocks.tile, self.K, self.M) for _ in self.parts]
             return tiles, modules, scratch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..kernels.contract import Array, Sums, VIColumns, VIRows
-from ..kernels.cpu.tiles import Problem, packed_size
+from ..kernels.cpu.tiles import Problem
 from ..kernels.cpu.vi_rows import FactorMajor
 from ..kernels.cpu.vi_small import Constants, Space, small_columns, small_finish, small_space
 from ..model import Beta, Prior
@@ -36,9 +36,7 @@ class SmallVI:
             logit=logit,
             row_terms=row_terms,
             ones=np.ones(N),
-            packed=packed_size(prior.K),
             no_share=np.zeros((0, 0)),
-            no_tiles=np.zeros((-(-G // problem.tile), 0, 0)),
             no_rows=np.zeros(0, np.int64),
         )
         self.no_share = np.zeros((0, prior.K, prior.K))

@@ -1,1 +1,1 @@
-"""The row pass and the column step as compiled functions over tiles of rows; `engine.local` runs them on threads."""
+"""The row pass and the column step as compiled functions over tiles of rows; `engine.cpu` runs them on threads."""

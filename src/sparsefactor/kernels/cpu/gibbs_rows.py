@@ -14,8 +14,10 @@ from ..contract import Array
 from ..noise import STREAM_Z
 from .compiled import EXACT, njit
 from .gibbs_active import sample_l, sample_z
+from .packed import packed_size, unpack
 from .philox import standard_gamma, units
-from .tiles import copy_matrix, packed_offset
+from .shares import GRAM_ROWS, row_grams
+from .tiles import copy_matrix
 
 STREAM_OF_Z = np.uint64(STREAM_Z)
 
@@ -25,7 +27,8 @@ class GibbsMessage(NamedTuple):
 
     F: Array  # (N, K), of Y's type
     gram: Array  # (K, K)
-    share: Array  # (N*, K, K)
+    share: Array  # (N*, T) packed, of Y's type
+    packed_gram: Array  # (1, T)
     alpha: Array  # (V, K)
     logit: Array  # (1, V or G, K)
     logit_row: NDArray[np.int64]  # (G,) which of these a row has
@@ -40,6 +43,8 @@ class GibbsScratch(NamedTuple):
     narrow: Array  # (R * K,) the same in Y's type, and the same array where that is float64
     LY: Array  # (K, N) of Y's type
     gram: Array  # (K, K) A_i of masked data
+    grams: Array  # (GRAM_ROWS, T) the same of several rows, packed, of Y's type; (0, T) for complete data
+    position: NDArray[np.int64]  # (GRAM_ROWS,)
     P: Array  # (K, K) its first m rows and columns, in the order of `active`
     C: Array  # (K, K) a Cholesky factor
     z: NDArray[np.int8]  # (K,)
@@ -48,7 +53,7 @@ class GibbsScratch(NamedTuple):
     vectors: Array  # (10, K)
 
 
-def gibbs_scratch(Y: NDArray[np.floating], tile: int, K: int) -> GibbsScratch:
+def gibbs_scratch(Y: NDArray[np.floating], tile: int, K: int, masked: bool) -> GibbsScratch:
     weighted = np.empty(tile * K)
     return GibbsScratch(
         b=np.empty(tile * K, Y.dtype),
@@ -56,6 +61,8 @@ def gibbs_scratch(Y: NDArray[np.floating], tile: int, K: int) -> GibbsScratch:
         narrow=weighted if Y.dtype == weighted.dtype else np.empty(tile * K, Y.dtype),
         LY=np.empty((K, Y.shape[1]), Y.dtype),
         gram=np.empty((K, K)),
+        grams=np.zeros((GRAM_ROWS if masked else 0, packed_size(K)), Y.dtype),
+        position=np.zeros(GRAM_ROWS, np.int64),
         P=np.empty((K, K)),
         C=np.empty((K, K)),
         z=np.empty(K, np.int8),
@@ -63,19 +70,6 @@ def gibbs_scratch(Y: NDArray[np.floating], tile: int, K: int) -> GibbsScratch:
         place=np.empty(K, np.int64),
         vectors=np.empty((10, K)),
     )
-
-
-@njit(**EXACT)
-def row_gram(i, start, columns, lists_missing, whole, share, gram):
-    """A_i (4.4) of masked data, from the shorter of the missing and observed columns; all matrices laid flat."""
-    sign = 1.0 if lists_missing[i] else 0.0
-    for t in range(gram.shape[0]):
-        gram[t] = sign * whole[t]
-    sign = 1.0 - 2.0 * sign
-    for position in range(start[i], start[i + 1]):
-        j = columns[position]
-        for t in range(gram.shape[0]):
-            gram[t] += sign * share[j, t]
 
 
 @njit(**EXACT)
@@ -93,44 +87,22 @@ def residual(l, A, b):
 
 
 @njit(**EXACT)
-def add_outer(i, m, start, columns, lists_missing, active, l, tau, LL, LL_share):
-    """Add w l l' of a row of masked data to the tile's LL and LL_share (4.5)."""
-    K = LL.shape[0]
-    sign = 1.0
-    if lists_missing[i]:
-        sign = -1.0
-        for a in range(m):
-            k = active[a]
-            for e in range(m):
-                LL[k, active[e]] += tau * l[k] * l[active[e]]
-    for position in range(start[i], start[i + 1]):
-        j = columns[position]
-        for a in range(m):
-            k = active[a]
-            offset, weighted = packed_offset(k, K), sign * tau * l[k]
-            for e in range(a, m):
-                LL_share[j, offset + np.uint64(active[e])] += weighted * l[active[e]]
-
-
-@njit(**EXACT)
 def gibbs_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, stream, sums, scratch):
     """The row pass of tiles first_tile .. last_tile, leaving each tile's sums in `sums`."""
     # Every field is looked up once, here: a look-up counts references, which inner loops must not.
     _, row_ss, half_count, tau_shape, start, columns, lists_missing = problem[:7]
     noise_shape, noise_rate = problem.noise_shape, problem.noise_rate
-    F, gram, share, alphas, logits, logit_row, scale = message
+    F, gram, share, packed_gram, alphas, logits, logit_row, scale = message
     group = problem.group
     Z_in, L_in, _ = rows_in
     Z_out, L_out, tau_out = rows_out
     sweep, key0, key1 = stream.sweep, stream.key0, stream.key1
-    b_tile, weighted_tile, narrow, LY, own_gram, P, C, z, active, place, vectors = scratch
+    b_tile, weighted_tile, narrow, LY, own_gram, grams, position, P, C, z, active, place, vectors = scratch
     b, linear, mean, v, u = vectors[0], vectors[1], vectors[2], vectors[3], vectors[4]
     uniform, threshold, logit, l = vectors[5], vectors[6], vectors[7], vectors[8]
     alpha = vectors[9]
     G, K = L_in.shape
     masked, per_row, grouped = lists_missing.shape[0] > 0, logits.shape[0] > 1, alphas.shape[0] > 1
-    whole, flat_gram = gram.reshape(K * K), own_gram.reshape(K * K)
-    flat_share = share.reshape(share.shape[0], K * K)
     A = own_gram if masked else gram
     for k in range(K):
         logit[k] = logits[0, k]
@@ -141,14 +113,12 @@ def gibbs_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, stre
         Y = problem.Y[tile : tile + R]
         B, weighted = b_tile[: R * K].reshape(R, K), weighted_tile[: R * K].reshape(R, K)
         np.dot(Y, F, B)
-        LL, LL_share, terms, count, l2 = sums.LL[t], sums.LL_share[t], sums.terms[t], sums.included[t], sums.l2[t]
+        LL, terms, count, l2 = sums.LL[t], sums.terms[t], sums.included[t], sums.l2[t]
         for k in range(K):
             for g in range(alphas.shape[0]):
                 count[k, g] = 0.0
                 l2[k, g] = 0.0
         terms[:] = 0.0
-        LL[:] = 0.0
-        LL_share[:] = 0.0
 
         for r in range(R):
             i = tile + r
@@ -164,7 +134,11 @@ def gibbs_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, stre
                 for k in range(K):
                     alpha[k] = alphas[own, k]
             if masked:
-                row_gram(i, start, columns, lists_missing, whole, flat_share, flat_gram)
+                held = r % GRAM_ROWS
+                if held == 0:
+                    several = min(GRAM_ROWS, R - r)
+                    row_grams(i, several, start, columns, lists_missing, share, packed_gram, position, grams)
+                unpack(grams[held], own_gram)
             tau = 1.0
             if problem.feature_noise:
                 for k in range(K):
@@ -188,12 +162,15 @@ def gibbs_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, stre
                 count[k, own] += 1.0
                 l2[k, own] += l[k] * l[k]
                 terms[2] += logit[k]
-            if masked:
-                add_outer(i, m, start, columns, lists_missing, active, l, tau, LL, LL_share)
 
         for s in range(R * K):
             narrow[s] = weighted_tile[s]
         np.dot(narrow[: R * K].reshape(R, K).T, Y, LY)
         copy_matrix(LY, sums.LY[t])
-        if not masked:
-            np.dot(weighted.T, L_out[tile : tile + R], LL)
+        if masked:
+            # LL is of the rows that list what is missing; the others' part is all in what samples add to it.
+            for r in range(R):
+                if not lists_missing[tile + r]:
+                    for k in range(K):
+                        weighted[r, k] = 0.0
+        np.dot(weighted.T, L_out[tile : tile + R], LL)

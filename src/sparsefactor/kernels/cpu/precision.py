@@ -109,10 +109,11 @@ def weighted_sums(first_tile, last_tile, problem, L, tau, C, M):
 
 
 @njit(**OPTIONS)
-def draw_precisions(begin, end, problem, Z, L, tau, C, M, state, alpha, logit, stream):
+def draw_precisions(begin, end, done, problem, Z, L, tau, C, M, state, alpha, logit, stream):
     """tau of the rows begin .. end, and (z, l) where a factor is loose without the row; in place.
 
-    C = L'DY and M = I + L'DL follow. state: (2, K, K) the inverse of M, and C C'; alpha: (K, V); logit: (1 or G, K).
+    done: rows that had their turns before. C = L'DY and M = I + L'DL follow. state: (2, K, K) the inverse of M, and
+    C C'; alpha: (K, V); logit: (1 or G, K).
     """
     K, N = C.shape
     inverse, CC = state[0], state[1]
@@ -120,7 +121,7 @@ def draw_precisions(begin, end, problem, Z, L, tau, C, M, state, alpha, logit, s
     u, Cy, known, old, v_k = np.empty(K), np.empty(K), np.empty(K), np.empty(K), np.empty(K)
     V, Q, fit = np.empty(3), np.empty(3), np.empty(2)
     for i in range(begin, end):
-        if (i - begin) % ROWS_PER_INVERSE == 0:
+        if (done + i - begin) % ROWS_PER_INVERSE == 0:
             inverse[:] = np.linalg.inv(M)
             CC[:] = np.dot(C, C.T)
         y, l, before = problem.Y[i], L[i], tau[i]

@@ -5,27 +5,16 @@
 from __future__ import annotations
 
 from .compiled import INLINE, OPTIONS, njit
-from .tiles import packed_offset
+from .packed import packed_offset
 from .vi_lanes import U
 
 
 @njit(**OPTIONS)
-def row_grams(row, n, start, columns, lists_missing, share, whole, grams, A):
-    """A_i (4.4) of n rows, packed, as A (T, LANES), from the shorter of the missing and observed columns."""
-    T = share.shape[1]
+def by_lane(grams, first, n, A):
+    """Rows first .. first + n of grams as A (T, LANES)."""
     for r in range(n):
-        i = row + r
-        sign = 1.0 if lists_missing[i] else 0.0
-        for t in range(T):
-            grams[r, t] = sign * whole[0, t]
-        sign = 1.0 - 2.0 * sign
-        for position in range(start[i], start[i + 1]):
-            j = columns[position]
-            for t in range(T):
-                grams[r, t] += sign * share[j, t]
-    for r in range(n):
-        for t in range(T):
-            A[t, r] = grams[r, t]
+        for t in range(A.shape[0]):
+            A[t, r] = grams[first + r, t]
 
 
 @njit(**OPTIONS)
@@ -56,27 +45,3 @@ def add_row_products(A, k, delta, y):
         t = packed_offset(m, K) + U(k)
         for r in range(y.shape[1]):
             y[k, r] += A[t, r] * delta[m, r]
-
-
-@njit(**OPTIONS)
-def row_outers(row, n, start, columns, lists_missing, tau, mean, var, l, outer, LL, LL_share):
-    """Add w E[l l'] of n rows to the tile's LL and LL_share (4.5)."""
-    K, T = mean.shape[0], outer.shape[0]
-    for r in range(n):
-        i = row + r
-        for k in range(K):
-            l[k] = mean[k, r]
-        for k in range(K):
-            offset, weighted = packed_offset(k, K), tau[i] * l[k]
-            for m in range(k, K):
-                outer[offset + U(m)] = weighted * l[U(m)]
-            outer[offset + U(k)] += tau[i] * var[k, r]
-        sign = 1.0
-        if lists_missing[i]:
-            sign = -1.0
-            for t in range(T):
-                LL[t] += outer[t]
-        for position in range(start[i], start[i + 1]):
-            j = columns[position]
-            for t in range(T):
-                LL_share[j, t] += sign * outer[t]

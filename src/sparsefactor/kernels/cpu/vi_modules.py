@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from ..contract import Array
 from .compiled import INLINE, OPTIONS, njit
 from .lanes import LARGEST_EXPONENT, exp_lane, log_lane
-from .tiles import copy_matrix, packed_offset, packed_size, unpack
+from .packed import packed_offset, packed_size, unpack
+from .shares import GRAM_ROWS, row_grams
+from .tiles import copy_matrix
 
 FACTORS_PER_LOG = 64  # of so many numbers between 1 and 2 the product is far from overflowing
 LINEAR, CHANGE, PRODUCT, PART, RSS = range(5)  # the rows of a scratch's `work`
@@ -28,7 +30,7 @@ class ModuleMessage(NamedTuple):
 
     F: Array  # (N, K), of Y's type
     gram: Array  # (K, K)
-    share: Array  # (N*, T) packed
+    share: Array  # (N*, T) packed, of Y's type
     packed_gram: Array  # (1, T)
     alpha: Array  # (K,)
     log_alpha: Array  # (K,)
@@ -62,8 +64,10 @@ class ModuleScratch(NamedTuple):
     weighted: Array  # (K * R,) w E[l], of Y's type
     LY: Array  # (K, N) of Y's type
     A: Array  # (K, K)
-    packed: Array  # (T,) A, and later w E[l l']
+    packed: Array  # (T,) w E[l l']
     LL: Array  # (T,) the tile's sum
+    grams: Array  # (GRAM_ROWS, T) packed A_i of several rows, of Y's type
+    position: NDArray[np.int64]  # (GRAM_ROWS,)
     slab: Array  # (K,)
     l: Array  # (K, M) E[l] given the module
     y: Array  # (K, M) A E[l]
@@ -81,27 +85,14 @@ def module_scratch(Y: NDArray[np.floating], tile: int, K: int, M: int) -> Module
         A=np.empty((K, K)),
         packed=np.zeros(T),
         LL=np.empty(T),
+        grams=np.zeros((GRAM_ROWS, T), Y.dtype),
+        position=np.zeros(GRAM_ROWS, np.int64),
         slab=np.empty(K),
         l=l,
         y=y,
         entropy=entropy,
         work=np.empty((5, M)),
     )
-
-
-@njit(**OPTIONS)
-def row_gram(i, start, columns, lists_missing, share, whole, packed, A):
-    """A_i (4.4) of one row, from the shorter of its missing and observed columns."""
-    T = share.shape[1]
-    sign = 1.0 if lists_missing[i] else 0.0
-    for t in range(T):
-        packed[t] = sign * whole[0, t]
-    sign = 1.0 - 2.0 * sign
-    for position in range(start[i], start[i + 1]):
-        j = columns[position]
-        for t in range(T):
-            packed[t] += sign * share[j, t]
-    unpack(packed, A)
 
 
 @njit(**INLINE)
@@ -195,14 +186,17 @@ def update_member(tau, i, member, work):
 
 
 @njit(**OPTIONS)
-def module_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sums, modules, scratch, mask):
-    """The row pass of tiles first_tile .. last_tile; mask: None for complete data, else anything."""
+def module_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sums, modules, outers, scratch, mask):
+    """The row pass of tiles first_tile .. last_tile; mask: None for complete data, else anything.
+
+    outers: (G, T) for masked data, what each row adds to its listed samples.
+    """
     # Every field is looked up once, here: a look-up counts references, which inner loops must not.
     _, row_ss, half_count, tau_shape, start, columns, lists_missing = problem[:7]
     F, gram, share, packed_gram, alpha, log_alpha, scale, logit, log_out = message
     mu_in, s2_in, _, _, member_in, within_in = rows_in
     mu, s2, eta, tau_out, member, within = rows_out
-    b, weighted, LY, A, packed, packed_LL, slab, l, y, entropy, work = scratch
+    b, weighted, LY, A, packed, packed_LL, grams, position, slab, l, y, entropy, work = scratch
     rss = work[RSS]
     feature_noise, noise_shape, noise_rate = problem.feature_noise, problem.noise_shape, problem.noise_rate
     K, M = l.shape
@@ -214,13 +208,12 @@ def module_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sum
         R = min(problem.tile, G - tile)
         Y = problem.Y[tile : tile + R]
         np.dot(Y, F, b[: R * K].reshape(R, K))
-        LL_share, terms = sums.LL_share[t], sums.terms[t]
+        terms = sums.terms[t]
         count, l2 = sums.included[t, :, 0], sums.l2[t, :, 0]
         members, active_in = modules.members[t], modules.active_in[t]
         count[:] = 0.0
         l2[:] = 0.0
         terms[:] = 0.0
-        LL_share[:] = 0.0
         packed_LL[:] = 0.0
         members[:] = 0.0
         active_in[:] = 0.0
@@ -236,7 +229,11 @@ def module_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sum
                 for m in range(M):
                     l[k, m] = mean * within_in[i, k, m]
             if mask is not None:
-                row_gram(i, start, columns, lists_missing, share, packed_gram, packed, A)
+                place = r % GRAM_ROWS
+                if place == 0:
+                    several = min(GRAM_ROWS, R - r)
+                    row_grams(i, several, start, columns, lists_missing, share, packed_gram, position, grams)
+                unpack(grams[place], A)
             for k in range(K):
                 for m in range(M):
                     y[k, m] = 0.0
@@ -284,16 +281,13 @@ def module_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sum
                     for m in range(M):
                         both += entropy[k, m] * l[q, m]
                     packed[offset + np.uint64(q)] = both
-            sign = 1.0
             if mask is None or lists_missing[i]:
-                sign = -1.0
                 for s in range(len(packed)):
                     packed_LL[s] += packed[s]
             if mask is not None:
-                for position in range(start[i], start[i + 1]):
-                    j = columns[position]
-                    for s in range(len(packed)):
-                        LL_share[j, s] += sign * packed[s]
+                sign = -1.0 if lists_missing[i] else 1.0
+                for s in range(len(packed)):
+                    outers[i, s] = sign * packed[s]
         np.dot(weighted[: K * R].reshape(K, R), Y, LY)
         copy_matrix(LY, sums.LY[t])
         unpack(packed_LL, sums.LL[t])

@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from ..contract import Array
 from .compiled import OPTIONS, njit
 from .lanes import LANES
-from .tiles import copy_matrix, packed_size, unpack
+from .packed import packed_size
+from .shares import GRAM_ROWS, row_grams
+from .tiles import copy_matrix
 from .vi_lanes import (
     A_KK,
     ALPHA,
@@ -53,7 +55,7 @@ from .vi_lanes import (
     update_grouped_factor,
     update_tau,
 )
-from .vi_masked import add_row_products, multiply_rows, row_grams, row_outers
+from .vi_masked import add_row_products, by_lane, multiply_rows
 
 FEW_FACTORS = 12  # up to here gram times lanes is a loop, not a call to BLAS (measured at 6)
 
@@ -63,7 +65,7 @@ class VIMessage(NamedTuple):
 
     F: Array  # (N, K), of Y's type
     gram: Array  # (K, K)
-    share: Array  # (N*, T) packed
+    share: Array  # (N*, T) packed, of Y's type
     packed_gram: Array  # (1, T)
     alpha: Array  # (K, V)
     prior: Array  # (K, 1, V or G) logit(pi) + (E[log alpha] - log E[alpha]) / 2
@@ -95,15 +97,13 @@ class VIScratch(NamedTuple):
     var: Array  # (K, LANES)
     y_k: Array  # (K, LANES) A E[l]
     delta: Array  # (K, LANES) the change of E[l]
-    grams: Array  # (LANES, T) packed A_i; (0, T) for complete data
-    A: Array  # (T, LANES) the same; (0, LANES) for complete data
-    row: Array  # (K,)
-    outer: Array  # (T,) w E[l l']
-    LL: Array  # (T,)
+    grams: Array  # (GRAM_ROWS, T) packed A_i, of Y's type; (0, T) for complete data
+    A: Array  # (T, LANES) the same of the rows being updated; (0, LANES) for complete data
+    position: NDArray[np.int64]  # (GRAM_ROWS,)
 
 
 def vi_scratch(Y: NDArray[np.floating], tile: int, K: int, masked: bool) -> VIScratch:
-    T, lanes = packed_size(K), LANES if masked else 0
+    T = packed_size(K)
     weighted = np.empty(K * tile)
     b_k, a_kk, mean, var, y_k, delta = np.zeros((6, K, LANES))
     return VIScratch(
@@ -119,12 +119,22 @@ def vi_scratch(Y: NDArray[np.floating], tile: int, K: int, masked: bool) -> VISc
         var=var,
         y_k=y_k,
         delta=delta,
-        grams=np.zeros((lanes, T)),
+        grams=np.zeros((GRAM_ROWS if masked else 0, T), Y.dtype),
         A=np.zeros((T if masked else 0, LANES)),
-        row=np.empty(K),
-        outer=np.zeros(T),
-        LL=np.empty(T),
+        position=np.zeros(GRAM_ROWS, np.int64),
     )
+
+
+@njit(**OPTIONS)
+def listing_missing(W, row, n, first, R, lists_missing, l_tile, var, weighted_var):
+    """What LL is made of: the rows that list what is missing. The others' part is all in what samples add to LL."""
+    for r in range(n):
+        if lists_missing[row + r]:
+            for k in range(var.shape[0]):
+                weighted_var[k] += W[TAU + r] * var[k, r]
+        else:
+            for k in range(var.shape[0]):
+                l_tile[k * R + first + r] = 0.0
 
 
 @njit(**OPTIONS)
@@ -141,34 +151,37 @@ def vi_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sums, s
     group = problem.group
     mu_in, s2_in, eta_in, _ = rows_in
     mu_out, s2_out, eta_out, tau_out = rows_out
-    W, b_tile, l_tile, weighted, narrow, LY, b, a_kk, mean, var, y, delta, grams, A, l, outer, packed_LL = scratch
+    W, b_tile, l_tile, weighted, narrow, LY, b, a_kk, mean, var, y, delta, grams, A, position = scratch
     G, K = mu_in.shape[1], gram.shape[0]
     per_row = prior.shape[1] > 1
     W[:] = 1.0
     for k in range(K):
         a_kk[k] = gram[k, k]
-    weighted_var = np.empty(K)
+    weighted_var, every = np.empty(K), np.zeros(K)
+    all_var = weighted_var if mask is None else every
     for t in range(first_tile, last_tile):
         tile = t * problem.tile
         R = min(problem.tile, G - tile)
         Y = problem.Y[tile : tile + R]
         np.dot(Y, F, b_tile[: R * K].reshape(R, K))
-        LL, LL_share, terms, count, l2 = sums.LL[t], sums.LL_share[t], sums.terms[t], sums.included[t], sums.l2[t]
+        LL, terms, count, l2 = sums.LL[t], sums.terms[t], sums.included[t], sums.l2[t]
         for k in range(K):
             for g in range(alpha.shape[1]):
                 count[k, g] = 0.0
                 l2[k, g] = 0.0
         terms[:] = 0.0
         weighted_var[:] = 0.0
-        LL_share[:] = 0.0
-        packed_LL[:] = 0.0
 
         for first in range(0, R, LANES):
             n, row, at = min(LANES, R - first), tile + first, U(tile + first)
             load_rows(mu_in, s2_in, eta_in, scale, at, n, mean, var)
             transpose(b_tile, first, n, b)
             if mask is not None:
-                row_grams(row, n, start, columns, lists_missing, share, packed_gram, grams, A)
+                place = first % GRAM_ROWS
+                if place == 0:
+                    several = min(GRAM_ROWS, R - first)
+                    row_grams(row, several, start, columns, lists_missing, share, packed_gram, position, grams)
+                by_lane(grams, place, n, A)
                 multiply_rows(A, mean, a_kk, y)
             elif K <= FEW_FACTORS:
                 multiply(gram, mean, y)
@@ -223,15 +236,15 @@ def vi_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sums, s
                 for r in range(n):
                     weighted[base + U(r)] = W[U(WEIGHTED) + U(r)]
                 if groups is not None:
-                    add_group_totals(W, k, n, group, at, count, l2, weighted_var)
+                    add_group_totals(W, k, n, group, at, count, l2, all_var)
                 else:
-                    add_totals(W, k, n, count, l2, weighted_var)
+                    add_totals(W, k, n, count, l2, all_var)
             flush_logs(W)
             for r in range(n):
                 terms[0] -= 0.5 * W[U(TAU) + U(r)] * W[U(RSS) + U(r)]
                 terms[1] += W[U(LOADINGS) + U(r)]
             if mask is not None:
-                row_outers(row, n, start, columns, lists_missing, tau_out, mean, var, l, outer, packed_LL, LL_share)
+                listing_missing(W, row, n, first, R, lists_missing, l_tile, var, weighted_var)
 
         for k in range(K):
             for g in range(alpha.shape[1]):
@@ -240,9 +253,6 @@ def vi_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sums, s
             narrow[s] = weighted[s]
         np.dot(narrow[: K * R].reshape(K, R), Y, LY)
         copy_matrix(LY, sums.LY[t])
-        if mask is not None:
-            unpack(packed_LL, LL)
-        else:
-            np.dot(weighted[: K * R].reshape(K, R), l_tile[: K * R].reshape(K, R).T, LL)
-            for k in range(K):
-                LL[k, k] += weighted_var[k]
+        np.dot(weighted[: K * R].reshape(K, R), l_tile[: K * R].reshape(K, R).T, LL)
+        for k in range(K):
+            LL[k, k] += weighted_var[k]

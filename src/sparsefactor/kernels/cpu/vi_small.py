@@ -19,7 +19,7 @@ from ..contract import Array
 from .columns import independent_shared
 from .compiled import EXACT, njit
 from .lanes import LANES
-from .tiles import TileSums, add_tiles, packed_size
+from .tiles import TileSums, add_tiles
 from .vi_lanes import FIELDS
 from .vi_rows import VIMessage, VIScratch, vi_tiles
 
@@ -33,13 +33,11 @@ class Constants(NamedTuple):
     loading_rate: float
     a: float  # of the Beta prior on inclusion; 0 where it is given
     b: float
-    packed: int  # packed_size(K)
     log_out: float  # sum of log(1 - pi) where inclusion is given
     logit: Array  # (K,) where inclusion is given, else (0,)
     row_terms: Array  # (3,) constants of the rows' ELBO terms
     ones: Array  # (N,)
     no_share: Array  # (0, 0)
-    no_tiles: Array  # (tiles, 0, 0)
     no_rows: NDArray[np.int64]  # (0,)
 
 
@@ -51,10 +49,10 @@ class Space(NamedTuple):
 
 
 def small_space(Y: NDArray[np.floating], tile: int, K: int) -> Space:
-    (G, N), T = Y.shape, packed_size(K)
+    G, N = Y.shape
     tiles = -(-G // tile)
     lanes = (FIELDS + 6 * K) * LANES
-    doubles = lanes + 2 * K * tile + 2 * K + 2 * T + K * K + 2 * K + tiles * (K * N + K * K + 2 * K + 3)
+    doubles = lanes + 2 * K * tile + K * K + 2 * K + tiles * (K * N + K * K + 2 * K + 3)
     return Space(np.empty(doubles), np.empty(2 * K * tile + 2 * K * N, Y.dtype))
 
 
@@ -62,16 +60,12 @@ def small_space(Y: NDArray[np.floating], tile: int, K: int) -> Space:
 def carve(space, constants, tile, n_tiles, K, N, scale):
     """The message, the tiles' sums and the scratch of a row pass, as parts of a working space."""
     doubles, own = space
-    T = constants.packed
     lanes = doubles[: (FIELDS + 6 * K) * LANES]
     lanes[FIELDS * LANES :] = 0.0
     rest = doubles[lanes.size :]
     by_factor = lanes[FIELDS * LANES :].reshape(6, K, LANES)
     l_mean, rest = rest[: K * tile], rest[K * tile :]
     weighted, rest = rest[: K * tile], rest[K * tile :]
-    row, rest = rest[:K], rest[K:]
-    outer, rest = rest[:T], rest[T:]
-    packed, rest = rest[:T], rest[T:]
     gram, rest = rest[: K * K].reshape(K, K), rest[K * K :]
     alpha, rest = rest[:K].reshape(K, 1), rest[K:]
     prior, rest = rest[:K].reshape(K, 1), rest[K:]
@@ -86,7 +80,7 @@ def carve(space, constants, tile, n_tiles, K, N, scale):
     F = own[: N * K].reshape(N, K)
     none = constants.no_share
     message = VIMessage(F, gram, none, none, alpha, prior, constants.no_rows, scale)
-    tiles = TileSums(LY, LL, constants.no_tiles, included, l2, terms)
+    tiles = TileSums(LY, LL, included, l2, terms)
     scratch = VIScratch(
         lanes[: FIELDS * LANES],
         b,
@@ -102,9 +96,7 @@ def carve(space, constants, tile, n_tiles, K, N, scale):
         by_factor[5],
         none,
         none,
-        row,
-        outer,
-        packed,
+        constants.no_rows,
     )
     return message, tiles, scratch
 
@@ -214,7 +206,7 @@ def small_finish(f_mean, f_var, a_shape, a_rate, pi_a, pi_b, scale, constants, p
             logit = constants.logit[k]
         prior[k, 0] = logit + 0.5 * (digamma(a_shape[k]) - math.log(a_rate[k]) - math.log(alpha[k, 0]))
     vi_tiles(0, tiles.LY.shape[0], problem, message, before, after, tiles, scratch, None, None)
-    add_tiles(tiles, LY, LL, constants.no_tiles, sums)
+    add_tiles(tiles, LY, LL, sums)
     for m in range(3):
         sums[2 * K + m] += constants.row_terms[m]
     terms[0] = sums[2 * K] - 0.5 * G * N * math.log(2.0 * math.pi)

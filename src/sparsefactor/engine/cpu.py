@@ -1,0 +1,290 @@
+"""Rows in this process's memory, blocks of them run by compiled kernels on the threads of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import digamma, gammaln
+
+from ..data import Data
+from ..kernels.contract import (
+    Array,
+    GibbsRows,
+    Message,
+    RowStream,
+    Sums,
+    VIColumns,
+    VIRows,
+)
+from ..kernels.cpu import columns as column_kernels
+from ..kernels.cpu.gibbs_rows import GibbsMessage, gibbs_scratch, gibbs_tiles
+from ..kernels.cpu.packed import packed_size
+from ..kernels.cpu.shares import gibbs_shares, unpack_shares, vi_shares
+from ..kernels.cpu.tiles import TileSums, empty_tile_sums, packed_message, total_sums
+from ..kernels.cpu.vi_rows import FactorMajor, VIMessage, vi_scratch, vi_tiles
+from ..model import Beta, Prior
+from .blocks import Blocks, Part, by_rows, joined
+from .cpu_moves import CpuMoves
+from .memory import Memory
+from .modules import ModulePass
+from .small import SmallVI, by_factor
+from .threads import available_cores, run_parts, split
+
+WORTH_A_THREAD = 120e3  # nanoseconds of work for each thread; waking one costs about half as much
+MOST_SURE = 1e5  # of a Beta's a + b: beyond it the shortcut's logarithms of gammas would lose digits
+VI_COST, GIBBS_COST = (0.0, 14.0, 0.1), (250.0, 30.0, 0.1)  # of a row pass: see _row_cost
+SHARE_COST = 0.1  # nanoseconds of an entry's part in a sample's matrix, for each of its numbers
+MOVE_COST = 30.0  # nanoseconds a row takes of a move's pass over the rows
+
+
+class CpuKernels(CpuMoves):
+    """Numba kernels for one data set and prior. Safe to use from several Python threads at once.
+
+    Results do not depend on n_threads (None: every core this process may use), to the bit, inside
+    `single_blas_thread`. Agreement with the oracle: 1e-9 relative for float64 data, 1e-4 for float32 data, whose
+    two products with Y, and sums of matrices over missing entries, run in float32 and all else in float64.
+    """
+
+    def __init__(
+        self,
+        data: Data,
+        prior: Prior,
+        n_threads: int | None = None,
+        *,
+        cuts: Sequence[int] = (),
+        _split_small: bool = False,
+    ) -> None:
+        """cuts: the tiles at which blocks of rows end, where there is to be more than one block."""
+        prior = prior.in_units_of(data)
+        self.data, self.prior = data, prior
+        self.blocks = Blocks(data, prior, cuts)
+        self.masked, self.dtype = not data.is_complete, data.Y.dtype
+        self.n_threads = available_cores() if n_threads is None else n_threads
+        self.n_tiles = self.blocks.n_tiles
+        self.group = prior.group_index if prior.grouped else np.zeros(data.n_features, np.int64)
+        self.V = len(prior.group_names) if prior.grouped else 1
+        self.split_small = _split_small
+        self.memory = Memory()
+        self._vi_spaces: list[tuple[TileSums, list[Any]]] = []
+        self._gibbs_spaces: list[tuple[TileSums, list[Any]]] = []
+        self._module_pass: ModulePass | None = None
+        self._logit_source: Array | None = None
+        self._logit_by_factor = np.zeros((0, 0))
+        self._no_rows, self._every_row = np.zeros(0, np.int64), np.arange(data.n_features)
+        # Which halves of the row pass Numba is to compile: see vi_tiles.
+        self.halves = (0 if self.masked else None, 0 if prior.grouped else None)
+        self.vi_parts = self.blocks.parts(self._threads_for(self._row_cost(*VI_COST)))
+        self.gibbs_parts = self.blocks.parts(self._threads_for(self._row_cost(*GIBBS_COST)))
+        self.move_parts = self.blocks.parts(self._threads_for(data.n_features * MOVE_COST))
+        self.vi_constants = np.zeros(3)
+        self.gibbs_constants = np.zeros(3)
+        if prior.noise == "feature":
+            half = 0.5 * data.row_count
+            a, b = prior.noise_shape, np.broadcast_to(prior.noise_rate, data.n_features)
+            shape = a + half
+            self.vi_constants[0] = half @ digamma(shape)
+            # model.gamma_kl less its terms in log(rate) and 1 / rate, which the rows add.
+            kl = (shape - a) * digamma(shape) - gammaln(shape) + gammaln(a) - a * np.log(b) - shape
+            self.vi_constants[2] = -kl.sum()
+            self.gibbs_constants[1] = np.sum(a * np.log(b) - gammaln(a))
+
+    # ---- how much work there is -------------------------------------------------------------------------------
+
+    def _row_cost(self, per_row: float, per_loading: float, per_product: float) -> float:
+        """Rough nanoseconds of a row pass on one core, from measurements that need not be good to a factor of two."""
+        (G, N), K = self.data.Y.shape, self.prior.K
+        products = self._listed() * packed_size(K)
+        return G * (per_row + K * (per_loading + 0.05 * (N + K))) + per_product * products
+
+    def _listed(self) -> int:
+        """Entries that the rows list as missing, or as observed."""
+        return sum(len(problem.columns) for problem in self.blocks.problems)
+
+    def _threads_for(self, nanoseconds: float) -> int:
+        if self.split_small:
+            return self.n_threads
+        return max(1, min(self.n_threads, int(nanoseconds / WORTH_A_THREAD)))
+
+    # ---- variational inference --------------------------------------------------------------------------------
+
+    def vi_row_pass(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]:
+        K = self.prior.K
+        share, packed_gram = packed_message(message, self.masked, self.dtype)
+        prior, prior_row = self._prior_odds(message)
+        seen = VIMessage(
+            F=np.ascontiguousarray(message.F, self.dtype),
+            gram=np.ascontiguousarray(message.gram),
+            share=share,
+            packed_gram=packed_gram,
+            alpha=message.alpha.reshape(K, -1),
+            prior=prior,
+            prior_row=prior_row,
+            scale=message.scale,
+        )
+        before = self._by_factor(rows)
+        after = []
+        for problem in self.blocks.problems:
+            mu, s2, eta = self.memory.take(3, K, len(problem.Y))
+            after.append(FactorMajor(mu, s2, eta, self.memory.take(len(problem.Y))))
+        space = self._take(self._vi_spaces, self.vi_parts, self._vi_scratch)
+        tiles, scratch = space
+        own = [
+            (problem, seen._replace(prior_row=by_rows(prior_row, self.blocks.rows[b])), before[b], after[b],
+             self.blocks.of_tiles(tiles, b))
+            for b, problem in enumerate(self.blocks.problems)
+        ]  # fmt: skip
+        run_parts(
+            vi_tiles,
+            [(first, last, *own[b], scratch[p], *self.halves) for p, (b, first, last) in enumerate(self.vi_parts)],
+        )
+        shares = self._shares(vi_shares, [(rows, packed_size(K)) for rows in after])
+        sums = total_sums(tiles, self.vi_constants, shares)
+        self._vi_spaces.append(space)
+        mu, s2, eta = (joined([getattr(rows, name) for rows in after], axis=1) for name in ("mu", "s2", "eta"))
+        return VIRows(mu.T, s2.T, eta.T, joined([rows.tau for rows in after])), sums
+
+    def _by_factor(self, rows: VIRows) -> list[FactorMajor]:
+        """Each block's rows, neighbouring ones next to each other; a view where that is how they are kept."""
+        return [
+            FactorMajor(by_factor(rows.mu[own]), by_factor(rows.s2[own]), by_factor(rows.eta[own]), rows.tau[own])
+            for own in self.blocks.rows
+        ]
+
+    def vi_activations(self, columns: VIColumns, sums: Sums, weight: Array) -> tuple[Array, Array]:
+        K, N = columns.f_mean.shape
+        mean = np.empty((K, N))
+        common = (sums.LY, sums.LL, sums.LL_share, weight)
+        if columns.f_var.ndim == 2:
+            variance = np.empty((K, N))
+            if self.masked:
+                rest = (columns.f_mean, *common, mean, variance)
+                self._over_samples(column_kernels.independent_each, K * K, rest)
+            else:
+                column_kernels.independent_shared(columns.f_mean, sums.LY, sums.LL, weight, mean, variance)
+            return mean, variance
+        covariance = np.empty((len(columns.f_var), K, K))
+        if len(covariance) < N:
+            column_kernels.joint_shared(*common, mean, covariance)
+        else:
+            self._over_samples(column_kernels.joint_each, 2 * K**3, (*common, mean, covariance))
+        return mean, covariance
+
+    def vi_module_pass(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]:
+        if self._module_pass is None:
+            cost = self._row_cost(*VI_COST) * self.prior.n_modules
+            own = (self.blocks.parts(self._threads_for(cost)), self.vi_constants, self.memory, self._shares)
+            self._module_pass = ModulePass(self.blocks, self.prior, *own)
+        return self._module_pass(rows, message)
+
+    def vi_shortcut(self, joint: bool) -> SmallVI | None:
+        """For data so small that no number of threads would share a pass: results must not depend on that number."""
+        small = self._row_cost(*VI_COST) < 2 * WORTH_A_THREAD
+        given = not self.prior.learns_inclusion and len(self.prior.inclusion_matrix()) > 1
+        strong = isinstance(self.prior.inclusion, Beta) and self.prior.inclusion.a + self.prior.inclusion.b > MOST_SURE
+        plain = self.prior.noise == "feature" and not self.masked and not self.prior.grouped and len(self.blocks) == 1
+        if joint or given or strong or not small or not plain:
+            return None
+        return SmallVI(self.blocks.problems[0], self.prior, self.vi_constants, self.memory)
+
+    def _prior_odds(self, message: Message) -> tuple[Array, NDArray[np.int64]]:
+        """(K, 1, V or G) what a row's odds need of the prior, and (G,) which of these a row has."""
+        slab = 0.5 * (message.log_alpha - np.log(message.alpha)).reshape(self.prior.K, -1)
+        logit, row = message.logit, self._logit_row(message.logit)
+        if len(logit) < self.data.n_features:  # none for a row of its own
+            return logit.T + slab, self.group if slab.shape[1] > 1 else row
+        # A full matrix of prior log odds is transposed once, for it does not change.
+        if logit is not self._logit_source:
+            self._logit_by_factor, self._logit_source = np.ascontiguousarray(logit.T), logit
+        return self._logit_by_factor + (slab[:, self.group] if slab.shape[1] > 1 else slab), row
+
+    def _logit_row(self, logit: Array) -> NDArray[np.int64]:
+        """(G,) which row of logit (1, V or G, K) each row of the data has."""
+        if len(logit) == 1:
+            return self._no_rows
+        return self._every_row if len(logit) == self.data.n_features else self.group
+
+    def _vi_scratch(self) -> Any:
+        return vi_scratch(self.data.Y, self.blocks.tile, self.prior.K, self.masked)
+
+    # ---- Gibbs sampling -----------------------------------------------------------------------------------------
+
+    def row_noise(self, key: tuple[int, int], sweep: int) -> RowStream:
+        return RowStream(np.uint64(key[0]), np.uint64(key[1]), np.uint64(sweep))
+
+    def gibbs_row_pass(self, rows: GibbsRows, message: Message, noise: RowStream) -> tuple[GibbsRows, Sums]:
+        G, K = rows.L.shape
+        share, packed_gram = packed_message(message, self.masked, self.dtype)
+        seen = GibbsMessage(
+            F=np.ascontiguousarray(message.F, self.dtype),
+            gram=np.ascontiguousarray(message.gram),
+            share=share,
+            packed_gram=packed_gram,
+            alpha=np.ascontiguousarray(message.alpha.reshape(K, -1).T),
+            logit=np.ascontiguousarray(message.logit),
+            logit_row=self._logit_row(message.logit),
+            scale=message.scale,
+        )
+        take = self.memory.take
+        after = GibbsRows(Z=take(G, K, dtype=np.int8), L=take(G, K), tau=take(G))
+        space = self._take(self._gibbs_spaces, self.gibbs_parts, self._gibbs_scratch)
+        tiles, scratch = space
+        of = self.blocks.of
+        own = [
+            (problem, seen._replace(logit_row=by_rows(seen.logit_row, self.blocks.rows[b])), of(rows, b), of(after, b),
+             noise, self.blocks.of_tiles(tiles, b))
+            for b, problem in enumerate(self.blocks.problems)
+        ]  # fmt: skip
+        run_parts(
+            gibbs_tiles,
+            [(first, last, *own[b], scratch[p]) for p, (b, first, last) in enumerate(self.gibbs_parts)],
+        )
+        shares = self._shares(gibbs_shares, [(after.L[rows], after.tau[rows]) for rows in self.blocks.rows])
+        sums = total_sums(tiles, self.gibbs_constants, shares)
+        self._gibbs_spaces.append(space)
+        return after, sums
+
+    def gibbs_activations(self, sums: Sums, weight: Array, normal: Array) -> Array:
+        K, _ = normal.shape
+        F = np.empty(normal.shape)
+        rest = (sums.LY, sums.LL, sums.LL_share, weight, normal, F)
+        if self.masked or self.prior.noise == "sample":
+            self._over_samples(column_kernels.draw_each, K**3 / 3, rest)
+        else:
+            column_kernels.draw_shared(*rest)
+        return F
+
+    def _gibbs_scratch(self) -> Any:
+        return gibbs_scratch(self.data.Y, self.blocks.tile, self.prior.K, self.masked)
+
+    # ---- what both methods share --------------------------------------------------------------------------------
+
+    def _take(
+        self, spaces: list[tuple[TileSums, list[Any]]], parts: list[Part], scratch: Callable[[], Any]
+    ) -> tuple[TileSums, list[Any]]:
+        """Working space for one pass: one that no other pass is using, or a new one."""
+        try:
+            return spaces.pop()
+        except IndexError:
+            tiles = empty_tile_sums(self.n_tiles, self.data.n_samples, self.prior.K, self.V)
+            return tiles, [scratch() for _ in parts]
+
+    def _shares(self, kernel: Callable[..., None], rows: Sequence[tuple[Any, ...]]) -> Array:
+        """(N*, K, K) what to add to LL for each sample (4.5); rows: each block's, which take their turns."""
+        N, K = self.data.n_samples if self.masked else 0, self.prior.K
+        square = np.empty((N, K, K))
+        if self.masked:
+            exact = kernel is gibbs_shares  # whose entries add little, here and there
+            packed = self.memory.take(N, packed_size(K), dtype=np.float64 if exact else self.dtype)
+            parts = split(N, self._threads_for(self._listed() * packed_size(K) * SHARE_COST))
+            for b, problem in enumerate(self.blocks.problems):
+                run_parts(kernel, [(*part, problem, *rows[b], b == 0, packed) for part in parts])
+            run_parts(unpack_shares, [(*part, packed, square) for part in parts])
+        return square
+
+    def _over_samples(self, kernel: Callable[..., None], per_sample: float, rest: tuple[Any, ...]) -> None:
+        N = self.data.n_samples
+        parts = split(N, self._threads_for(N * per_sample))
+        run_parts(kernel, [(*part, *rest) for part in parts])
