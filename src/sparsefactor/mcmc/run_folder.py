@@ -208,17 +208,17 @@ def _record(path: Path) -> dict[str, Any]:
 @contextmanager
 def sole_writer(path: Path) -> Iterator[None]:
     """Hold the run for this process; a second one is refused. The system lets go of it when the process ends."""
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(path / "lock")
     try:
-        import fcntl
-    except ImportError:  # not every system has it
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise RuntimeError(
+            f"one process at a time may write a run; {str(path)!r} is being written by another; "
+            "wait for it, or pass another path"
+        ) from None
+    try:
         yield
-        return
-    with (path / "lock").open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise RuntimeError(
-                f"one process at a time may write a run; {str(path)!r} is being written by another; "
-                "wait for it, or pass another path"
-            ) from None
-        yield
+    finally:
+        lock.release()
