@@ -1,0 +1,41 @@
+"""docs/architecture.md names files and verbs that exist, and every verb of the contract."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from sparsefactor.kernels.contract import Kernels
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ("docs/architecture.md", "CONTRIBUTING.md")
+FILE = re.compile(r"`([\w/.]+(?:\.py|\.md|\.toml|/))`")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_files_that_a_page_names_are_there(page) -> None:
+    named = set(FILE.findall((ROOT / page).read_text()))
+    assert len(named) > 10
+    missing = {name for name in named if not any((base / name).exists() for base in (ROOT, ROOT / "src/sparsefactor"))}
+    assert missing == set()
+
+
+def test_the_contract_on_the_page_is_the_contract() -> None:
+    table = (ROOT / PAGES[0]).read_text().partition("## The contract")[2].partition("\n## ")[0]
+    verbs = {name for name in vars(Kernels) if not name.startswith("_")}
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == verbs
+
+
+def test_the_rooms_on_the_page_are_those_of_the_contract() -> None:
+    text = (ROOT / PAGES[0]).read_text().partition("may enter whom")[2]
+    lines = re.search(r"```text\n(.*?)```", text, re.DOTALL)[1].splitlines()
+    shown = [set(re.split(r", | \| ", re.split(r" {3,}", line)[0].strip())) for line in lines]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = [set(re.findall(r"sparsefactor\.(\w+)", line)) for line in contracts[0]["layers"]]
+    place = {room: number for number, rooms in enumerate(layers) for room in rooms}
+    assert set.union(*shown) == set(place) - {"__main__"}
+    order = [min(place[room] for room in rooms) for rooms in shown]
+    assert order == sorted(order)
