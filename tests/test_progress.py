@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import pty
+import re
 import subprocess
 import sys
 import threading
@@ -244,12 +245,13 @@ def test_progress_goes_to_standard_error(capfd) -> None:
     out, err = capfd.readouterr()
     assert out == ""
     assert "VI: start, trial 0, iteration 1, best ELBO -" in err
+    assert re.search(r"VI: ELBO -[\d,.]+, converged, [\d.]+ s\s*$", err)
     sf.sample(SIM.X, PRIOR, **(SHORT | {"init": "auto"}), progress=True)
     out, err = capfd.readouterr()
     assert out == ""
     assert "starts: VI looks for that of chain 2, of 3" in err
     for chain in range(3):
-        assert f"chain {chain} 100%" in err
+        assert re.search(rf"chain {chain} 100% \|█+\| [\d,]+ sweeps/s", err)
     assert "sweeps/s" in err
     assert "active" in err
 

@@ -74,8 +74,7 @@ class Bars:
     def show(self, name: str, text: str, done: int = 0, total: int | None = None) -> None:
         """text: what is to be read behind the bar."""
         if name not in self.bars:
-            shape = "{desc}" if total is None else "{desc} {percentage:3.0f}% |{bar:24}| {postfix}"
-            self.bars[name] = self.make(total=total, file=sys.stderr, bar_format=shape, position=len(self.bars))
+            self.bars[name] = self.make(total=total, file=sys.stderr, bar_format="{desc}", position=len(self.bars))
         bar = self.bars[name]
         if in_terminal():
             bar.ncols, bar.nrows = terminal_size()
@@ -83,7 +82,7 @@ class Bars:
             bar.set_description_str(f"{name}: {text}", refresh=False)
         else:
             bar.set_description_str(name, refresh=False)
-            bar.set_postfix_str(text, refresh=False)
+            bar.bar_format = "{desc} {percentage:3.0f}% |{bar:24}| " + text.replace("{", "{{").replace("}", "}}")
             bar.n, bar.total = done, total
         bar.refresh()
 

@@ -226,6 +226,7 @@ def _fit(data: Data, prior: Prior, options: Options, bars: Bars | None) -> VIPos
     status = winner.status or Status.MAX_ITER
     if status is not Status.CONVERGED:
         warnings.warn(f"VI has not converged. {status.value}", ConvergenceWarning, stacklevel=3)
+    watcher.end(winner, status)
     logger.info("VI: %d trials, best ELBO %.6f, %s", len(trials), winner.elbo, status.name)
     record = record_of("vi", options) | {"search": search.told}
     if not options.average:

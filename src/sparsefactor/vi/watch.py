@@ -11,6 +11,7 @@ import numpy as np
 
 from ..checks import says_stop
 from ..kernels.contract import Array
+from ..posterior import Status
 from ..progress import SHOWN_SECONDS, Bars, Pace
 
 if TYPE_CHECKING:
@@ -125,6 +126,12 @@ class Watcher:
             self.bars.show("VI", line(now))
         if self.callback is not None and says_stop(self.callback(now)):
             raise Stopped
+
+    def end(self, trial: Trial, status: Status) -> None:
+        """The last line that a person sees."""
+        if self.bars is not None:
+            seconds = time.monotonic() - self.begun
+            self.bars.show("VI", f"ELBO {trial.elbo + self.elbo_shift:,.2f}, {status.name.lower()}, {seconds:.1f} s")
 
 
 def line(now: VIProgress) -> str:
