@@ -77,14 +77,23 @@ def test_recombination_gives_back_a_factor_that_was_lost(joint):
 
 
 def test_the_search_goes_on_where_starts_disagree_and_finds_more():
-    raced = sf.fit_vi(RUGGED, n_factors=8, n_trials=10, scale=True)
-    found = sf.fit_vi(RUGGED, n_factors=8, scale=True)
+    raced = sf.fit_vi(RUGGED, n_factors=10, n_trials=10, scale=True)
+    found = sf.fit_vi(RUGGED, n_factors=10, scale=True)
     assert "hops" in found.record["search"]
     assert found.record["search"]["hops"] > 0
     assert raced.record["search"]["hops"] == 0
     assert found.elbo > raced.elbo + 1.0
     assert np.all(np.diff(found.elbo_trace["elbo"]) >= 0)
     assert found.converged
+
+
+def test_lineages_that_agree_are_not_believed_before_hops_come_back(monkeypatch):
+    """Both lineages end in an optimum that no hop came back to; hops from there find a better one."""
+    found = sf.fit_vi(RUGGED, n_factors=6, scale=True)
+    monkeypatch.setattr(search, "RETURNS", 0)
+    hasty = sf.fit_vi(RUGGED, n_factors=6, scale=True)
+    assert found.elbo > hasty.elbo + 1.0
+    assert found.record["search"]["agreeing"] == 1
 
 
 def test_where_starts_agree_one_hop_confirms_it():

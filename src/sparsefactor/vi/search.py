@@ -32,6 +32,7 @@ AGREE = 0.1  # nats: optima closer than this are the same
 ENOUGH = 3  # finalists that must agree, or else the search goes on
 LINEAGES = 2  # finalists that go on
 PATIENCE, LAST_PATIENCE = 8, 16  # hops in a row that find nothing better, of each lineage and of the best at the end
+RETURNS = 3  # hops that end where they began, and nothing better in between: this neighbourhood is known
 MOST_HOPS = 120  # in all
 CONFIRMING = 50  # sweeps of the hop that confirms what all finalists agree on
 CROSSES = 4  # tried in each direction
@@ -105,25 +106,29 @@ class Search:
         best, second = sorted(lineages, key=lambda trial: trial.elbo, reverse=True)[:2]
         if self.told["agreeing"] < LINEAGES:
             self.cross(best, second)
-            self.hop(hops, best, LAST_PATIENCE)
+        known = self.told["agreeing"] >= LINEAGES and self.told["returns"] >= RETURNS
+        if not known and self.hop(hops, best, LAST_PATIENCE):
+            self.told["agreeing"] = 1
         for lineage in lineages:
             lineage.status = lineage.status or Status.CONVERGED
         return best
 
     def hop(self, hops: Hops, lineage: Trial, patience: int, sweeps: int = SWEEPS) -> bool:
-        """Hop until so many hops in a row have found nothing better; whether any did."""
-        failures, before = 0, lineage.elbo
+        """Hop until so many hops in a row have found nothing better, or some came back; whether any did."""
+        failures, returned, before = 0, 0, lineage.elbo
         self.watcher.phase = "hop"
-        while failures < patience and self.told["hops"] < MOST_HOPS:
+        while failures < patience and returned < RETURNS and self.told["hops"] < MOST_HOPS:
             self.told["hops"] += 1
             self.watcher.n_hops += 1
             cavi, state = hops.from_state(lineage.state, sweeps)
             new = lineage.branch(cavi, state)
             new.polish(min(HOP_ITERATIONS, self.options.max_iter), self.coarse, self.rng, kicks=0)
             found = hops.whole_of(cavi, new.state)
-            self.told["returns"] += abs(found.elbo - lineage.elbo) < AGREE
+            came_back = abs(found.elbo - lineage.elbo) < AGREE
+            self.told["returns"] += came_back
             better = found.elbo > lineage.elbo + WORTH
             failures = 0 if better else failures + 1
+            returned = 0 if better else returned + came_back
             lineage.succeed(new, found)
         return lineage.elbo > before + WORTH
 
