@@ -31,7 +31,7 @@ def to_frame(p: VIPosterior | MCMCPosterior, what: str) -> pandas.DataFrame:
 
 
 def summary(p: VIPosterior | MCMCPosterior) -> pandas.DataFrame:
-    """A line per factor; see `_Posterior.summary`."""
+    """A line per factor; see `Posterior.summary`."""
     import pandas as pd
 
     share, empty = p.variance_explained(by="factor"), p.empty

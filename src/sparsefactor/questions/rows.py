@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..posterior import MCMCPosterior, VIPosterior, _shares
+from ..posterior import MCMCPosterior, VIPosterior
+from ..posterior.mcmc import chain_shares
 from ..storage.lazy import draws_per_block
 from ..storage.moments import blocks
 
@@ -31,7 +32,7 @@ def each_draw(p: MCMCPosterior, most: int | None = None) -> Iterator[Draw]:
     names = {"loadings": "feature", "activations": "observation"}
     L, F = (posterior[name].variable.transpose("chain", "draw", own, "factor") for name, own in names.items())
     tau = posterior["noise_precision"].variable.transpose("chain", "draw", ...)
-    weights = _shares(p.weights, p.n_chains)
+    weights = chain_shares(p.weights, p.n_chains)
     n_draws = L.shape[1]
     step = 1 if most is None else max(1, -(-n_draws * p.n_chains // most))
     chosen = range(step - 1, n_draws, step) or range(n_draws - 1, n_draws)

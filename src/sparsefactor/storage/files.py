@@ -16,7 +16,7 @@ import numpy as np
 
 from ..atomic import replacing
 from ..checks import checked_choice
-from ..posterior import MCMCPosterior, VIPosterior, _Posterior
+from ..posterior import MCMCPosterior, Posterior, VIPosterior
 from ..version import __version__
 from .draws import PRECISIONS
 from .parts import as_json, decode, encode
@@ -33,7 +33,7 @@ MAX_META = 16_000_000  # bytes of meta.json: a line for each member and trial
 DEFLATE_RATIO = 1040  # what deflate can reach at most is 1032
 
 
-def save(posterior: _Posterior, path: str | PathLike[str], precision: str = "single") -> None:
+def save(posterior: Posterior, path: str | PathLike[str], precision: str = "single") -> None:
     """Write a posterior to one file; a file already there is replaced whole or, on failure, left as it was.
 
     precision: of draws of loadings, activations and noise precisions; all else keeps every bit, and so do these

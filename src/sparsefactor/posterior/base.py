@@ -1,0 +1,335 @@
+"""The questions that both posteriors answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..containers import like_input
+from ..explained import FitSums, variance_explained
+from ..model import Prior
+from .labels import Array, Labels
+
+if TYPE_CHECKING:
+    import pandas
+
+    from .mcmc import MCMCPosterior
+    from .variational import VIPosterior
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Posterior:
+    """The questions both posteriors answer. Shapes: see the table of words in docs/index.md."""
+
+    prior: Prior
+    labels: Labels
+    loadings_mean: Array  # (n_features, n_factors)
+    loadings_sd: Array
+    inclusion_prob: Array  # (n_features, n_factors)
+    activations_mean: Array  # (n_samples, n_factors)
+    activations_sd: Array
+    noise_precision_mean: Array  # (n_features,), () or (n_samples,): Prior.noise decides
+    loading_precision_mean: Array  # (n_factors,), or (n_groups, n_factors)
+    inclusion_rate_mean: Array  # the same, or (0,) where inclusion was given; with modules, over all features
+    fit_sums: FitSums | None = field(default=None, repr=False)  # what variance_explained needs of the data
+    record: dict[str, Any] = field(default_factory=dict, repr=False)  # version, date and settings
+
+    @property
+    def n_factors(self) -> int:
+        """How many factors there are, empty ones counted in."""
+        return self.loadings_mean.shape[1]
+
+    @property
+    def feature_names(self) -> NDArray[Any]:
+        """(n_features,) the names that X had, or numbers from 0."""
+        return self.labels.feature_names
+
+    @property
+    def sample_names(self) -> NDArray[Any]:
+        """(n_samples,) the names that X had, or numbers from 0."""
+        return self.labels.sample_names
+
+    def transform(self, X: Any, return_sd: bool = False) -> Array | tuple[Array, Array]:
+        """Activations of new samples, with any pattern of missing entries; for training samples, the fit's own.
+
+        Given the features' posterior the answer is exact: the uncertainty of the loadings counts, the fit's centring
+        and scaling are applied, and draws are averaged.
+
+        Parameters
+        ----------
+        X : (n, n_features) array or frame
+            NaN where missing. Named features are matched by name to those of the fit, in any order.
+        return_sd : bool
+            Return posterior standard deviations as well.
+
+        Returns
+        -------
+        array (n, n_factors), or two of them
+
+        Examples
+        --------
+        >>> import sparsefactor as sf
+        >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5], snr=4, seed=0)
+        >>> p = sf.fit_vi(sim.X[:20], sf.Prior(n_factors=1), n_trials=2)
+        >>> p.transform(sim.X[20:]).shape
+        (10, 1)
+        """
+        from ..questions import transform
+
+        return transform(self._self(), X, return_sd=return_sd)
+
+    def impute(self, X: Any = None, return_sd: bool = False, interval: float | None = None) -> Any:
+        """Data with what was missing predicted.
+
+        Parameters
+        ----------
+        X : (n, n_features) array or frame, or None
+            NaN is filled in, given the sample's other entries; the rest is kept. None: predictions of every
+            entry of the training data.
+        return_sd : bool
+            Return standard deviations of what would be observed there, signal and noise together; 0 where X was
+            observed.
+        interval : float, optional
+            Return the ends of central intervals of this probability, e.g. 0.9.
+
+        Returns
+        -------
+        array (n, n_features), a frame where X was one; or a tuple: values, [sd], [lower, upper]
+
+        Examples
+        --------
+        >>> import sparsefactor as sf
+        >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5], snr=4, missing=0.1, seed=0)
+        >>> p = sf.fit_vi(sim.X, sf.Prior(n_factors=1), n_trials=2)
+        >>> values, lower, upper = p.impute(sim.X, interval=0.9)
+        """
+        from ..questions import impute
+
+        return impute(self._self(), X, return_sd=return_sd, interval=interval)
+
+    def log_density(self, X: Any, of: Literal["samples", "entries"] = "samples") -> Array:
+        """Log predictive density of new samples, or of entries held out of the training samples.
+
+        Parameters
+        ----------
+        X : (n, n_features) array or frame
+            NaN where missing; for entries, NaN where an entry was not held out.
+        of : "samples" or "entries"
+            "samples": X are new samples; the density of each one's observed entries together. Under q it is that of
+            the Gaussian with q's predictive covariance; with draws, the mean over draws of the exact one.
+            "entries": X has the shape of the training data; each entry by itself.
+
+        Returns
+        -------
+        array (n,), or (n_samples, n_features) with NaN where X has it
+
+        Examples
+        --------
+        >>> import sparsefactor as sf
+        >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5], snr=4, seed=0)
+        >>> p = sf.fit_vi(sim.X[:20], sf.Prior(n_factors=1), n_trials=2)
+        >>> p.log_density(sim.X[20:]).shape
+        (10,)
+        """
+        from ..questions import log_density
+
+        return log_density(self._self(), X, of=of)
+
+    def covariance(self) -> Array:
+        """(n_features, n_features) the posterior mean of the data's covariance: loadings times loadings', and noise."""
+        from ..questions import covariance
+
+        return covariance(self._self())
+
+    @property
+    def lfsr(self) -> Array:
+        """(n_features, n_factors) local false sign rate: how likely a loading is zero or of the other sign."""
+        from ..questions import local_false_sign_rate
+
+        return local_false_sign_rate(self._self())
+
+    def discoveries(self, fdr: float = 0.05, by: Literal["inclusion", "sign"] = "inclusion") -> pandas.DataFrame:
+        """The features of each factor at a Bayesian false discovery rate.
+
+        Parameters
+        ----------
+        fdr : float
+            The list of a factor is the longest whose mean probability of error is at most this.
+        by : "inclusion" or "sign"
+            An error is a loading that is zero, or one that is zero or of the other sign.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns factor (from 1), feature, loading, sd, inclusion_prob, lfsr, and fdr: the rate of the list that
+            ends there.
+
+        Examples
+        --------
+        >>> import sparsefactor as sf
+        >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5], snr=4, seed=0)
+        >>> p = sf.fit_vi(sim.X, sf.Prior(n_factors=1), n_trials=2)
+        >>> bool(p.discoveries(0.01).fdr.max() <= 0.01)
+        True
+        """
+        from ..questions import discoveries
+
+        return discoveries(self._self(), fdr, by=by)
+
+    def _self(self) -> VIPosterior | MCMCPosterior:
+        return cast("VIPosterior | MCMCPosterior", self)
+
+    def predicted(self) -> Array:
+        raise NotImplementedError
+
+    def reconstruct(self) -> Any:
+        """The posterior mean of the signal, in the units of X: its noise taken away, what was missing filled in.
+
+        Returns
+        -------
+        array (n_samples, n_features), or a frame or DataArray with names where X was one
+
+        Examples
+        --------
+        >>> import sparsefactor as sf
+        >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5], snr=4, missing=0.1, seed=0)
+        >>> p = sf.fit_vi(sim.X, sf.Prior(n_factors=1), n_trials=2)
+        >>> p.reconstruct().shape
+        (30, 40)
+        """
+        labels = self.labels
+        return like_input(self.predicted(), labels.container, labels.sample_names, labels.feature_names)
+
+    def to_frame(self, what: str) -> pandas.DataFrame:
+        """One of the results as a pandas frame with names.
+
+        Parameters
+        ----------
+        what : str
+            "loadings", "loadings_sd", "inclusion" (features by factors), "activations", "activations_sd" (samples by
+            factors), "reconstruction" (samples by features), "features" (a line per feature), "summary", and "trials"
+            or "diagnostics".
+
+        Returns
+        -------
+        pandas.DataFrame
+
+        Examples
+        --------
+        >>> import sparsefactor as sf
+        >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=4, seed=0)
+        >>> p = sf.fit_vi(sim.X, sf.Prior(n_factors=2), n_trials=2)
+        >>> list(p.to_frame("loadings").columns)
+        ['factor 1', 'factor 2']
+        """
+        from ..frames import to_frame
+
+        return to_frame(self._self(), what)
+
+    def summary(self) -> pandas.DataFrame:
+        """A line per factor, numbered from 1.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns features (how many are in), strongest (their names), share_of_variance (see `variance_explained`),
+            stability (of variational inference: the share of other trials that found it), r_hat (of draws: the worst
+            of what belongs to it).
+
+        Examples
+        --------
+        >>> import sparsefactor as sf
+        >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=4, seed=0)
+        >>> p = sf.fit_vi(sim.X, sf.Prior(n_factors=2), n_trials=2)
+        >>> list(p.summary().index)
+        [1, 2]
+        """
+        from ..frames import summary
+
+        return summary(self._self())
+
+    def __repr__(self) -> str:
+        from ..words import headline
+
+        return "\n  ".join(headline(self._self()))
+
+    def _repr_html_(self) -> str:
+        from ..words import as_html
+
+        return as_html(self._self())
+
+    def variance_explained(self, by: str | None = None) -> Any:
+        """Share of the data's variance that the fit explains: 1 - residual sum of squares / sum of squares.
+
+        Sums run over the observed entries, in the units that were fitted; the sum of squares is around each feature's
+        mean.
+
+        Parameters
+        ----------
+        by : None, "factor", "feature" or "group"
+            None: in total. "factor": what leaving each factor out would cost, the others as they are; shares of
+            factors that overlap do not add up to the total. "feature": each feature's own. "group": as "factor",
+            of the variance of each group of features that the prior names (`Prior.group_names`).
+
+        Returns
+        -------
+        float, or array of shape (n_factors,), (n_features,) or (n_groups, n_factors)
+            NaN for a feature, or a group, that is constant.
+
+        Examples
+        --------
+        >>> import sparsefactor as sf
+        >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5], snr=4, seed=0)
+        >>> p = sf.fit_vi(sim.X, sf.Prior(n_factors=1), n_trials=2)
+        >>> 0.6 < p.variance_explained() < 0.9
+        True
+        """
+        return variance_explained(self._sums(), by, self._weights())
+
+    @property
+    def empty(self) -> NDArray[np.bool_]:
+        """(n_factors,) which factors hold next to nothing, by `explained.is_empty`; they come last."""
+        return self._sums().empty(self._weights())
+
+    @property
+    def empty_by_group(self) -> NDArray[np.bool_]:
+        """(n_groups, n_factors) which factors hold next to nothing in which group of features."""
+        return self._sums().empty_by_group(self._weights())
+
+    def _sums(self) -> FitSums:
+        if self.fit_sums is None:
+            raise ValueError(
+                "variance explained needs sums that are taken when a fit is done; this result has none, since an "
+                "older version wrote it; fit again"
+            )
+        return self.fit_sums
+
+    def _weights(self) -> Array | None:
+        return None
+
+    def save(self, path: str | PathLike[str], precision: str = "single") -> None:
+        """Write this posterior to one file, atomically; `sparsefactor.load` reads it back.
+
+        Parameters
+        ----------
+        path : path
+            Of the file.
+        precision : "single" or "double"
+            Of draws; "double" keeps every bit of them, at twice the size.
+        """
+        from ..storage import save
+
+        save(self, path, precision)
+
+    def _coords(self) -> dict[str, Any]:
+        groups = {"group": self.prior.group_names} if self.prior.grouped else {}
+        return {
+            "feature": self.labels.feature_names,
+            "observation": self.labels.sample_names,
+            "factor": np.arange(self.n_factors),
+            **groups,
+        }
