@@ -79,7 +79,7 @@ def test_summary(vi, mc) -> None:
 
 def test_empty_factors_include_no_features() -> None:
     sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5], snr=5, seed=1)
-    p = sf.fit_vi(sim.X, sf.Prior(n_factors=3, inclusion=0.9), n_trials=2)
+    p = sf.fit_vi(sim.X, sf.Prior.paper(n_factors=3, inclusion=0.9), n_trials=2)
     assert p.empty[-1]
     assert p.inclusion_prob[:, -1].min() > 0.5  # it rests at its prior
     np.testing.assert_array_equal(p.summary()["features"] == 0, p.empty)
