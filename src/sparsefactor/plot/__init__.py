@@ -1,7 +1,8 @@
 """Pictures of results, by matplotlib.
 
 Those with one panel take `ax=` and return the Axes they drew on; those with several return a Figure. Factors are
-numbered from 1. Save with `.savefig(path)` of a Figure, or of `ax.figure`.
+numbered from 1. Save with `.savefig(path)` of a Figure, or of `ax.figure`. In the examples X is a table of 30
+samples, p what `fit_vi(X, ...)` returned, and mc what `sample(X, ...)` did.
 """
 
 from .chains import rank as rank

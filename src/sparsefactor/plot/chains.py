@@ -41,9 +41,6 @@ def trace(mc: Any, what: str = "loadings_norm", *, n: int = MOST_FACTORS) -> Fig
 
     Examples
     --------
-    >>> import sparsefactor as sf
-    >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=4, seed=0)
-    >>> mc = sf.sample(sim.X, sf.Prior(n_factors=2), n_chains=2)
     >>> figure = sf.plot.trace(mc)
     """
     return _panels(mc, what, n, _trace, "draw")
@@ -65,9 +62,6 @@ def rank(mc: Any, what: str = "loadings_norm", *, n: int = MOST_FACTORS) -> Figu
 
     Examples
     --------
-    >>> import sparsefactor as sf
-    >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=4, seed=0)
-    >>> mc = sf.sample(sim.X, sf.Prior(n_factors=2), n_chains=2)
     >>> figure = sf.plot.rank(mc)
     """
     return _panels(mc, what, n, _ranks, "rank among all draws")

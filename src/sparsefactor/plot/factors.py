@@ -51,9 +51,7 @@ def top_loadings(p: Any, factor: int = 1, *, n: int = 20, ax: Axes | None = None
 
     Examples
     --------
-    >>> import sparsefactor as sf
-    >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=4, seed=0)
-    >>> ax = sf.plot.top_loadings(sf.fit_vi(sim.X, sf.Prior(n_factors=2), n_trials=2), factor=1, n=10)
+    >>> ax = sf.plot.top_loadings(p, factor=1, n=10)
     """
     checked(p)
     k = place(p, factor)
@@ -104,9 +102,6 @@ def activations(p: Any, factor: int = 1, *, groups: ArrayLike | None = None, ax:
 
     Examples
     --------
-    >>> import sparsefactor as sf
-    >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=4, seed=0)
-    >>> p = sf.fit_vi(sim.X, sf.Prior(n_factors=2), n_trials=2)
     >>> ax = sf.plot.activations(p, factor=1, groups=["a", "b", "c"] * 10)
     """
     checked(p)
@@ -167,9 +162,7 @@ def scatter(p: Any, x: int = 1, y: int = 2, *, color: ArrayLike | None = None, a
 
     Examples
     --------
-    >>> import sparsefactor as sf
-    >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=4, seed=0)
-    >>> ax = sf.plot.scatter(sf.fit_vi(sim.X, sf.Prior(n_factors=2), n_trials=2), color=range(30))
+    >>> ax = sf.plot.scatter(p, color=range(30))
     """
     checked(p)
     across, up = p.activations_mean[:, place(p, x)], p.activations_mean[:, place(p, y)]
@@ -209,9 +202,7 @@ def variance_explained(p: Any, *, ax: Axes | None = None) -> Axes:
 
     Examples
     --------
-    >>> import sparsefactor as sf
-    >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=4, seed=0)
-    >>> ax = sf.plot.variance_explained(sf.fit_vi(sim.X, sf.Prior(n_factors=2), n_trials=2))
+    >>> ax = sf.plot.variance_explained(p)
     """
     checked(p)
     factors = shown_factors(p)

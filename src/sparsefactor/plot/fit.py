@@ -32,9 +32,7 @@ def missingness(X: Any, *, ax: Axes | None = None) -> Axes:
 
     Examples
     --------
-    >>> import sparsefactor as sf
-    >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=4, missing=0.1, seed=0)
-    >>> ax = sf.plot.missingness(sim.X)
+    >>> ax = sf.plot.missingness(X)
     """
     data = as_data(X)
     N, G = data.n_samples, data.n_features
@@ -75,9 +73,7 @@ def observed_fitted(p: Any, X: Any) -> Figure:
 
     Examples
     --------
-    >>> import sparsefactor as sf
-    >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=4, seed=0)
-    >>> figure = sf.plot.observed_fitted(sf.fit_vi(sim.X, sf.Prior(n_factors=2), n_trials=2), sim.X)
+    >>> figure = sf.plot.observed_fitted(p, X)
     """
     checked(p)
     data, fitted = as_data(X), p.predicted()

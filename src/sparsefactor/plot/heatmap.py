@@ -37,9 +37,7 @@ def heatmap(
 
     Examples
     --------
-    >>> import sparsefactor as sf
-    >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=4, seed=0)
-    >>> ax = sf.plot.heatmap(sf.fit_vi(sim.X, sf.Prior(n_factors=2), n_trials=2))
+    >>> ax = sf.plot.heatmap(p)
     """
     checked(p)
     checked_choice("what", what, LABELS)

@@ -40,9 +40,7 @@ def elbo(p: Any) -> Figure:
 
     Examples
     --------
-    >>> import sparsefactor as sf
-    >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=4, seed=0)
-    >>> figure = sf.plot.elbo(sf.fit_vi(sim.X, sf.Prior(n_factors=2), n_trials=3))
+    >>> figure = sf.plot.elbo(p)
     """
     if not hasattr(p, "elbo_history"):
         raise TypeError(f"p must be a variational posterior; got a {type(p).__name__}; pass what fit_vi returned")
@@ -91,9 +89,6 @@ def agreement(p: Any, other: Any = None, *, ax: Axes | None = None) -> Axes:
 
     Examples
     --------
-    >>> import sparsefactor as sf
-    >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=4, seed=0)
-    >>> p = sf.fit_vi(sim.X, sf.Prior(n_factors=2), n_trials=3, race=False)
     >>> ax = sf.plot.agreement(p)
     """
     checked(p)
