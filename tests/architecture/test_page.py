@@ -37,5 +37,7 @@ def test_the_rooms_on_the_page_are_those_of_the_contract() -> None:
     layers = [set(re.findall(r"sparsefactor\.(\w+)", line)) for line in contracts[0]["layers"]]
     place = {room: number for number, rooms in enumerate(layers) for room in rooms}
     assert set.union(*shown) == set(place) - {"__main__"}
+    found = {path.stem for path in (ROOT / "src/sparsefactor").iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert found - {"__init__", "__pycache__"} == set(place)  # a new module gets its place first
     order = [min(place[room] for room in rooms) for rooms in shown]
     assert order == sorted(order)
