@@ -17,6 +17,7 @@ from .annotated import READERS
 from .checks import checked_flag
 from .computed import computed
 from .containers import ARRAY, container_of, from_xarray
+from .design import FLAT, Design, design_of
 from .names import checked_names, shown
 
 # Squares of the entries and their sums over a matrix must stay inside float64's range.
@@ -42,6 +43,7 @@ class Data:
     container: tuple[str, ...] = ARRAY  # what X came as
     scale: Any = None  # filled with ones where nothing was scaled
     unit: float = 1.0
+    design: Design | None = None  # directions in the space of samples that the model holds fixed
 
     def __post_init__(self) -> None:
         if self.scale is None:
@@ -134,6 +136,48 @@ class Data:
                 f"({int(near.sum())} such in all); pass center=True"
                 + ("" if self.Y.dtype == np.float64 else ", or dtype=float64")
             )
+
+    # ---- a design ------------------------------------------------------------------------------------------------
+
+    def with_design(self, covariates: Any, center: bool) -> Data:
+        """The same with covariates, and an intercept where there are holes and the data are centred."""
+        design = design_of(covariates, self.sample_names, center=center, holes=not self.is_complete)
+        return self if design is None else replace(self, design=design)
+
+    @property
+    def base_precision(self) -> float:
+        """Of the loadings on a design's directions."""
+        given = None if self.design is None else self.design.precision
+        return FLAT / self.unit_scale**2 if given is None else given
+
+    def regression(self, L: NDArray[np.float64] | None = None, F: NDArray[np.float64] | None = None) -> Any:
+        """(G, d) least squares of Y - L F on the design's directions; (G, 0) where there is no design."""
+        if self.design is None:
+            return np.zeros((self.n_features, 0))
+        C = self.design.basis
+        base = np.empty((self.n_features, len(C)))
+        outer = np.einsum("pj,qj->jpq", C, C).reshape(C.shape[1], -1)
+        for rows in self.chunks():
+            left = self.Y[rows] if L is None or F is None else self.Y[rows] - L[rows] @ F
+            seen = np.ones(left.shape) if self.observed is None else self.observed[rows].astype(np.float64)
+            gram = (seen @ outer).reshape(-1, len(C), len(C)) + FLAT * np.eye(len(C))
+            base[rows] = np.linalg.solve(gram, ((left * seen) @ C.T)[:, :, None])[:, :, 0]
+        return base
+
+    def less(self, base: NDArray[np.float64]) -> Data:
+        """The data without what loadings (G, d) on the design's directions explain, and without a design."""
+        return self if self.design is None else self.without(base @ self.design.basis)
+
+    def without(self, part: NDArray[np.float64]) -> Data:
+        """The data less (G, N) of them, without a design."""
+        Y = (self.Y - part).astype(self.Y.dtype)
+        if self.observed is not None:
+            Y[~self.observed] = 0.0
+        return replace(self, Y=Y, design=None)
+
+    def joined(self, L: NDArray[np.float64], F: NDArray[np.float64], base: NDArray[np.float64]) -> Any:
+        """L (G, K + d) and F (K + d, N), the design's directions behind the factors."""
+        return (L, F) if self.design is None else (np.hstack([L, base]), np.vstack([F, self.design.basis]))
 
     def chunks(self) -> Iterator[slice]:
         """Slices of rows of about CHUNK_ENTRIES entries, so that work on the matrix needs no second copy of it."""

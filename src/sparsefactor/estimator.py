@@ -113,15 +113,18 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         self.warm_start = warm_start
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit the model to X (n_samples, n_features), NaN where missing; y is ignored."""
+    def fit(self, X: Any, y: Any = None, *, covariates: Any = None) -> Self:
+        """Fit the model to X (n_samples, n_features), NaN where missing; y is ignored.
+
+        covariates: (n_samples, c) known covariates; `transform` and the like then ask for those of their samples.
+        """
         if self.inference not in ("vi", "mcmc"):
             raise ValueError(f"inference must be 'vi' or 'mcmc'; got {self.inference!r}; choose one of them")
         before = self.posterior_ if self.warm_start and hasattr(self, "posterior_") else None
         values = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=2)
         prior = self._chosen_prior()
-        init = "auto" if before is None else warm(before, values, prior)
-        self.posterior_ = self._posterior(self._named(values), prior, init)
+        init = "auto" if before is None else warm(before, values, prior, covariates)
+        self.posterior_ = self._posterior(self._named(values), prior, init, covariates)
         self._keep(self.posterior_)
         return self
 
@@ -139,11 +142,12 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             )
         return self.prior
 
-    def _posterior(self, X: Any, prior: Prior, init: Any) -> VIPosterior | MCMCPosterior:
+    def _posterior(self, X: Any, prior: Prior, init: Any, covariates: Any) -> VIPosterior | MCMCPosterior:
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(2**31 - 1)
         shared: dict[str, Any] = {"center": self.center, "scale": self.scale, "seed": int(seed), "init": init}
+        shared["covariates"] = covariates
         jobs = effective_n_jobs(self.n_jobs)
         if self.inference == "vi":
             ends = {"n_trials": self.n_init, "tol": self.tol, "max_iter": self.max_iter, "n_threads": jobs}
@@ -169,9 +173,9 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             self.n_iter_ = self.n_warmup + self.n_draws
             self.converged_, self.lower_bound_ = p.diagnostics().ok, float("nan")
 
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: Any, covariates: Any = None) -> Array:
         """(n, n_components_) the posterior mean of the samples' activations."""
-        return np.asarray(self.posterior_.transform(self._new(X)))[:, self._kept]
+        return np.asarray(self.posterior_.transform(self._new(X), covariates=covariates))[:, self._kept]
 
     def inverse_transform(self, Z: Any) -> Array:
         """(n, n_features) the signal of samples with these activations."""
@@ -184,13 +188,13 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             )
         return np.asarray(activations @ self.components_ * self.scale_ + self.mean_)
 
-    def impute(self, X: Any) -> Array:
+    def impute(self, X: Any, covariates: Any = None) -> Array:
         """X with its missing entries predicted."""
-        return np.asarray(self.posterior_.impute(self._new(X)))
+        return np.asarray(self.posterior_.impute(self._new(X), covariates=covariates))
 
-    def score_samples(self, X: Any) -> Array:
+    def score_samples(self, X: Any, covariates: Any = None) -> Array:
         """(n,) log predictive density of each sample."""
-        return self.posterior_.log_density(self._new(X))
+        return self.posterior_.log_density(self._new(X), covariates=covariates)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean log predictive density of the samples; y is ignored."""
@@ -218,11 +222,12 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         return tags
 
 
-def warm(p: VIPosterior | MCMCPosterior, X: Array, prior: Prior) -> Start:
+def warm(p: VIPosterior | MCMCPosterior, X: Array, prior: Prior, covariates: Any = None) -> Start:
     """Where a fit ended, as a start for data with the same features."""
     if X.shape[1] != len(p.loadings_mean) or prior.n_factors != p.n_factors:
         raise ValueError(
             f"a warm start needs the features and factors of the last fit, {len(p.loadings_mean)} and {p.n_factors}; "
             f"got {X.shape[1]} and {prior.n_factors}; pass warm_start=False, or fit a clone"
         )
-    return Start("warm", p.loadings_mean, np.asarray(p.transform(X)).T)
+    known = covariates if len(p.covariate_names) else None
+    return Start("warm", p.loadings_mean, np.asarray(p.transform(X, covariates=known)).T)

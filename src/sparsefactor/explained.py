@@ -22,6 +22,9 @@ Array = NDArray[np.float64]
 # feature among tens of thousands has more.
 EMPTY = 1e-5
 EMPTY_OF_ONE = 0.01
+# And empty in a group of features where it is no more than this share of the group's variance: a factor is there or not
+# in all features, but in a group that it is not in, a loading or two may be taken for one of its own.
+EMPTY_IN_GROUP = 0.01
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -77,8 +80,7 @@ class FitSums:
     def empty_by_group(self, weights: ArrayLike | None = None) -> NDArray[np.bool_]:
         """(n_groups, n_factors) which factors hold nothing in which group."""
         _, size, group = self._grouped()
-        content = self._mixed(size, weights)
-        return np.array([is_empty(own, self.total[group == v]) for v, own in enumerate(content)])
+        return np.asarray(self._mixed(size, weights) <= EMPTY_IN_GROUP * np.bincount(group, self.total)[:, None])
 
     def total_by_group(self) -> Array:
         """(n_groups,) sums of squares around the features' means."""

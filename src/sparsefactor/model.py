@@ -284,6 +284,8 @@ class Prior:
         """This prior for `data.Y`, its rates as numbers: noise_rate (G,) or (N,) where noise belongs to these."""
         if self.settled:
             return self
+        if data.design is not None and data.design.covariates is not None:
+            return self.in_units_of(data.less(data.regression()))  # what covariates explain is not in these units
         wanted = {"feature": data.n_features, "sample": data.n_samples}.get(self.noise, 0)
         rate = self.noise_rate
         if rate is None:

@@ -58,7 +58,8 @@ def starts(data: Data, prior: Prior, init: str | Start, n_trials: int, seed: int
         yield init._replace(L=init.L / data.unit)
         return
     checked_choice("init", init, INITS, " or a Start")
-    maker = StartMaker(data, prior.K, seed)
+    known = data.design is not None and data.design.covariates is not None
+    maker = StartMaker(data.less(data.regression()) if known else data, prior.K, seed)
     for trial in range(n_trials):
         name = PORTFOLIO[trial % len(PORTFOLIO)] if init == "auto" else init
         yield maker.make(name, trial)

@@ -9,11 +9,13 @@ autocorrelation.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from tests.helpers.problems import by_group
 
 from sparsefactor.data import Data
+from sparsefactor.design import Design
 from sparsefactor.gibbs.moves import Move
 from sparsefactor.gibbs.sweep import Gibbs, GibbsState
 from sparsefactor.kernels.contract import Array, GibbsRows
@@ -133,6 +135,14 @@ def statistics(state: GibbsState) -> Array:
     return np.array(values)
 
 
+def design_statistics(state: GibbsState, design: Design) -> Array:
+    """Of the loadings on a design's directions, and of what of these is in the activations."""
+    base, along = state.rows.base, state.F @ design.basis.T
+    values = [np.tanh(base).mean(), np.tanh(base**2).mean(), np.tanh(along).mean(), np.tanh(along**2).mean()]
+    values += [np.mean(np.tanh(base @ along.T)), np.mean(np.tanh(state.loadings.T @ base * along))]
+    return np.array([*values, np.mean(np.tanh((state.loadings @ state.F + base @ design.basis) ** 2))])
+
+
 def joint_scores(
     prior: Prior,
     build: Callable[[Data, Prior], Gibbs],
@@ -142,6 +152,7 @@ def joint_scores(
     steps: int = 30,
     seed: int = 0,
     moves: Sequence[Move] = (),
+    design: Design | None = None,
 ) -> Array:
     """z-scores of the replicates' averages against the prior; standard normal when the sampler is right.
 
@@ -149,18 +160,37 @@ def joint_scores(
     """
     rng = np.random.default_rng(seed)
     observed = mask_for(missing)
-    expected = np.array([statistics(draw_prior(prior, rng)) for _ in range(40 * replicates)])
+
+    def parameters() -> GibbsState:
+        state = draw_prior(prior, rng)
+        if design is None:
+            return state
+        base = rng.standard_normal((G, len(design.basis))) / np.sqrt(design.precision)
+        return state._replace(rows=state.rows._replace(base=base))
+
+    def given(state: GibbsState) -> Data:
+        data = draw_data(state, observed, rng)
+        if design is None:
+            return data
+        Y = data.Y + state.rows.base @ design.basis
+        return replace(data, Y=Y if observed is None else Y * observed, design=design)
+
+    def values(state: GibbsState) -> Array:
+        own = statistics(state)
+        return own if design is None else np.append(own, design_statistics(state, design))
+
+    expected = np.array([values(parameters()) for _ in range(40 * replicates)])
     averages = []
     for replicate in range(replicates):
-        state = draw_prior(prior, rng)
+        state = parameters()
         key = stream_key(seed, replicate)
         total = np.zeros(expected.shape[1])
         for step in range(steps):
-            gibbs = build(draw_data(state, observed, rng), prior)
+            gibbs = build(given(state), prior)
             state, _ = gibbs.sweep(state, key, step)
             for move in moves:
                 state = move(gibbs, state, rng)
-            total += statistics(state)
+            total += values(state)
         averages.append(total / steps)
     own = np.array(averages)
     error = np.sqrt(own.var(axis=0, ddof=1) / len(own) + expected.var(axis=0, ddof=1) / len(expected))

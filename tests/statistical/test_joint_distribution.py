@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tests.helpers.joint import GROUPS, K, joint_scores
 
+from sparsefactor.design import Design
 from sparsefactor.engine import build_kernels
 from sparsefactor.gibbs.modules import Modules
 from sparsefactor.gibbs.moves import MOVES
@@ -279,4 +280,34 @@ def test_a_sampler_with_wrong_groups_fails():
     scores = joint_scores(grouped(Beta(2.0, 3.0)), build, missing=False, replicates=150)
     assert np.abs(scores).max() > 2 * LIMIT
     scores = joint_scores(grouped([0.3, 0.7]), compiled, missing=False, replicates=300, moves=[ScaleForgetsGroups()])
+    assert np.abs(scores).max() > 2 * LIMIT
+
+
+DESIGN = Design(np.array([[1.0, 1.0, 1.0, 1.0], [1.0, -1.0, 0.5, 0.0]]), False, None, precision=0.8)
+
+
+class SlideForgetsBase(Gibbs):
+    """Takes out of the activations what it does not put into the directions' loadings."""
+
+    def slide(self, state, rng):
+        return super().slide(state, rng)._replace(rows=state.rows)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(
+    ("inclusion", "missing", "noise"), [(Beta(2.0, 3.0), True, "feature"), ([0.3, 0.7], False, "sample")]
+)
+def test_sampler_with_given_activations_passes(inclusion, missing, noise):
+    moves = [BoldShear() if name == "shear" else MOVES[name]() for name in MOVES]
+    prior = prior_of(inclusion, noise)
+    scores = joint_scores(prior, compiled, missing=missing, replicates=300, moves=moves, design=DESIGN)
+    assert np.abs(scores).max() < LIMIT
+
+
+@pytest.mark.statistical
+def test_a_sampler_with_wrong_given_activations_fails():
+    def build(data, prior):
+        return SlideForgetsBase(data, prior, build_kernels(data, prior, "cpu", n_threads=1))
+
+    scores = joint_scores(prior_of([0.3, 0.7]), build, missing=False, replicates=150, design=DESIGN)
     assert np.abs(scores).max() > 2 * LIMIT

@@ -20,7 +20,22 @@ from . import console
 from .app import command
 from .console import INTERRUPTED, NOT_TRUSTED, answer, note, seconds_since, under_way, warn
 from .files import check_folder_out, check_out, read_and_say
-from .options import Center, Data, Factors, Groups, Inclusion, Modules, Noise, NoiseOf, Out, Scale, Seed, prior_of
+from .options import (
+    Center,
+    Covariates,
+    Data,
+    Factors,
+    Groups,
+    Inclusion,
+    Modules,
+    Noise,
+    NoiseOf,
+    Out,
+    Scale,
+    Seed,
+    prior_of,
+    read_covariates,
+)
 from .spelling import as_options, spelt
 
 MORE_ITERATIONS = 50_000
@@ -43,6 +58,7 @@ def fit(
     inclusion: Inclusion = None,
     modules: Modules = 1,
     groups: Groups = None,
+    covariates: Covariates = None,
     noise: NoiseOf = Noise.feature,
     trials: Annotated[
         int | None,
@@ -71,6 +87,7 @@ def fit(
             average=average,
             center=center,
             scale=scale,
+            covariates=read_covariates(covariates),
             seed=seed,
             progress=progress,
         )
@@ -108,6 +125,7 @@ def sample(
     inclusion: Inclusion = None,
     modules: Modules = 1,
     groups: Groups = None,
+    covariates: Covariates = None,
     noise: NoiseOf = Noise.feature,
     chains: Annotated[int, typer.Option(min=1)] = 4,
     warmup: Annotated[int, typer.Option(min=0, help="Sweeps of each chain that are not kept.")] = 500,
@@ -142,6 +160,7 @@ def sample(
             force=force,
             center=center,
             scale=scale,
+            covariates=read_covariates(covariates),
         )
     except KeyboardInterrupt:
         kept = f"What was drawn is kept in {folder}" if folder.exists() else "Nothing was drawn yet"

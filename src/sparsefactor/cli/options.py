@@ -11,6 +11,8 @@ import typer
 
 import sparsefactor as sf
 
+from ..reading import Choices, read
+
 Data = Annotated[
     Path, typer.Argument(help="A table: CSV, TSV (also .gz), Parquet, Feather, .npy, .rds, .h5ad or .xlsx.")
 ]
@@ -26,6 +28,10 @@ Modules = Annotated[int, typer.Option(min=1, help="Modules that features may fal
 Groups = Annotated[
     Path | None,
     typer.Option(help="A table with a label for each feature: its first column names the feature, the next its group."),
+]
+Covariates = Annotated[
+    Path | None,
+    typer.Option(help="A table of known covariates, a line for each sample; matched by name where both have names."),
 ]
 Center = Annotated[bool, typer.Option("--center/--no-center", help="Subtract each feature's mean.")]
 Scale = Annotated[bool, typer.Option("--scale/--no-scale", help="Divide each feature by its standard deviation.")]
@@ -48,6 +54,11 @@ def prior_of(factors: int, inclusion: float | None, modules: int, noise: Noise, 
     given: dict[str, Any] = {} if inclusion is None else {"inclusion": inclusion}
     labels = None if groups is None else read_labels(groups)
     return sf.Prior(n_factors=factors, n_modules=modules, noise=noise.value, groups=labels, **given)
+
+
+def read_covariates(path: Path | None) -> Any:
+    """Known covariates of the samples, a line for each."""
+    return None if path is None else read(path, Choices(transpose=False)).frame
 
 
 def read_labels(path: Path) -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ..data import Data
@@ -19,6 +21,12 @@ def build_kernels(data: Data, prior: Prior, backend: str = "auto", n_threads: in
     whole = isinstance(n_threads, int | np.integer) and not isinstance(n_threads, bool)
     if n_threads is not None and not (whole and n_threads >= 1):
         raise ValueError(f"n_threads must be a whole number of at least 1; got {n_threads!r}; pass None for every core")
+    if data.design is not None:
+        from .pinned import PinnedKernels, extended
+
+        prior = prior.in_units_of(data)
+        inner = build_kernels(replace(data, design=None), extended(prior, len(data.design.basis)), backend, n_threads)
+        return PinnedKernels(inner, data, prior)
     if backend == "reference":
         return ReferenceKernels(data, prior)
     try:

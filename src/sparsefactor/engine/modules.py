@@ -47,7 +47,7 @@ class ModulePass:
             logit=message.log_in - message.log_out,
             log_out=message.log_out.sum(axis=0) + message.log_weight,
         )
-        before = ModuleRows(*(np.ascontiguousarray(array) for array in rows))
+        before = ModuleRows(*(np.ascontiguousarray(array) for array in rows[: len(ModuleRows._fields)]))
         take = self.memory.take
         mu, s2, eta = take(3, G, K)
         after = ModuleRows(mu, s2, eta, take(G), take(G, M), take(G, K, M))

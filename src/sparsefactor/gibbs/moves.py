@@ -150,7 +150,7 @@ class NoiseMove:
     work = 2e6  # multiplications in one call; more rows than that allows take turns
 
     def __call__(self, gibbs: Gibbs, state: GibbsState, rng: np.random.Generator) -> GibbsState:
-        if gibbs.column_noise or not gibbs.data.is_complete:
+        if gibbs.column_noise or not gibbs.data.is_complete or gibbs.data.design is not None:
             return state
         K, N = state.F.shape
         noise = PrecisionNoise(

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from .moves import Move
 
 
+LARGEST = 1e100  # of activations, which are standard normal beforehand: beyond it their squares would soon overflow
+
+
 class GibbsState(NamedTuple):
     """A draw. The rows' loadings are still to be multiplied by `scale` (see `loadings`)."""
 
@@ -78,6 +81,8 @@ class Gibbs:
         for move in self.moves:
             if sweep > 0 and sweep % move.every == 0:
                 state = move(self, state, rng)
+        if self.data.design is not None:
+            state = self.slide(state, rng)
         rows, sums = self.kernels.gibbs_row_pass(
             state.rows, self.message(state, power), self.kernels.row_noise(key, sweep)
         )
@@ -94,6 +99,7 @@ class Gibbs:
     def start(self, L: Array, F: Array) -> GibbsState:
         """A state around point values of L (G, K) and F (K, N); the first sweep redraws every row."""
         K = len(F)
+        base = NONE if self.data.design is None else self.data.regression(L, F)
         Z = (L != 0).astype(np.int8)
         count, l2 = self.prior.sums(Z), self.prior.sums(L**2)
         alpha = (self.prior.loading_shape + 0.5 * count) / (self.prior.loading_rate + 0.5 * l2)
@@ -107,9 +113,10 @@ class Gibbs:
             pi, w = self.modules.mean_rates(Z, member)
         tau = np.zeros(0)
         if self.column_noise:
-            shape, rate = column_noise_posterior(self.data, self.prior, self.data.column_rss(L, F))
+            rss = self.data.column_rss(*self.data.joined(L, F, base))
+            shape, rate = column_noise_posterior(self.data, self.prior, rss)
             tau = shape / rate
-        rows = GibbsRows(Z=Z, L=L.copy(), tau=np.ones(len(L)))
+        rows = GibbsRows(Z=Z, L=L.copy(), tau=np.ones(len(L)), base=base)
         return GibbsState(rows, F.copy(), alpha, pi, tau, np.ones(K), member, w)
 
     def message(self, state: GibbsState, power: float = 1.0) -> Message:
@@ -128,6 +135,7 @@ class Gibbs:
             log_alpha=np.log(state.alpha),
             logit=self.logit(state),
             scale=state.scale,
+            weight=weight,
         )
 
     def columns(self, state: GibbsState) -> GibbsColumns:
@@ -152,13 +160,27 @@ class Gibbs:
     def weight(self, tau: Array) -> Array:
         return tau if self.column_noise else self.ones
 
+    def slide(self, state: GibbsState, rng: np.random.Generator) -> GibbsState:
+        """f_k -> f_k - e'C and base -> base + e l_k, e drawn exactly, for each factor in turn (2.18)."""
+        assert self.data.design is not None
+        C, alpha = self.data.design.basis, self.data.base_precision
+        F, base, L = state.F.copy(), state.rows.base.copy(), state.loadings
+        for k in range(len(F)):
+            Q = C @ C.T + alpha * (L[:, k] @ L[:, k]) * np.eye(len(C))
+            root = np.linalg.cholesky(Q)
+            linear = C @ F[k] - alpha * (L[:, k] @ base)
+            e = np.linalg.solve(root.T, np.linalg.solve(root, linear) + rng.standard_normal(len(C)))
+            F[k] -= e @ C
+            base += np.outer(L[:, k], e)
+        return state._replace(F=F, rows=state.rows._replace(base=base))
+
     # ---- the column step, one conditional each ------------------------------------------------------------------
 
     def sample_f(self, state: GibbsState, sums: Sums, power: float, rng: np.random.Generator) -> Array:
         """F given the rest (2.5)."""
         weight = power * self.weight(state.tau)
         F = self.kernels.gibbs_activations(sums, weight, rng.standard_normal(state.F.shape))
-        if not np.isfinite(F).all():
+        if not np.abs(F).max(initial=0.0) < LARGEST:
             raise ValueError(
                 "draws must be finite; the activations are not, since the factors explain these data to within "
                 "rounding; rescale X to unit variance, or raise noise_rate"
@@ -180,7 +202,8 @@ class Gibbs:
             quadratic = np.sum(F * (sums.LL @ F), axis=0)
         else:
             quadratic = np.sum(F * np.einsum("jkl,lj->kj", sums.LL + sums.LL_share, F), axis=0)
-        return np.asarray(2.0 * np.sum(F * sums.LY, axis=0) - quadratic)
+        taken = 2.0 * np.sum(F * sums.LY, axis=0) - quadratic
+        return np.asarray(taken if sums.shift is NONE else taken - sums.shift)
 
     def sample_alpha(self, sums: Sums, rng: np.random.Generator) -> Array:
         """alpha_k given the rest (2.7)."""
@@ -219,7 +242,7 @@ class Gibbs:
             total += np.sum(betaln(a + sums.active, b + self.sizes - sums.active) - betaln(a, b))
         else:
             total += log_odds + self.fixed_log_out
-        return float(total) + self.unit_term(float(sums.active.sum()))
+        return float(total) + sums.base_term + self.unit_term(float(sums.active.sum()) + state.rows.base.size)
 
     def unit_term(self, active: float) -> float:
         """What the log joint gains when Y, L and tau are taken from the units of `data.Y` back to those of X."""

@@ -36,6 +36,7 @@ class Message(NamedTuple):
     log_in: Array = NONE  # (K, M) E[log pi] of each module
     log_out: Array = NONE  # (K, M) E[log(1 - pi)]
     log_weight: Array = NONE  # (M,) E[log w]
+    weight: Array = NONE  # (N,) column precisions, which F, gram and share have in them
 
 
 class Sums(NamedTuple):
@@ -49,6 +50,8 @@ class Sums(NamedTuple):
     terms: Array  # (3,) VI: ELBO terms likelihood, loadings, noise. Gibbs: see gibbs_row_pass
     members: Array = NONE  # (M,) sum of E[c_i = m]
     active_in: Array = NONE  # (K, M) sum of E[z_ik, c_i = m]
+    shift: Array = NONE  # (N,) what a design's directions, where there are any, add to a sample's sum of squares
+    base_term: float = 0.0  # Gibbs: the log density of their loadings
 
 
 class VIRows(NamedTuple):
@@ -60,6 +63,8 @@ class VIRows(NamedTuple):
     tau: Array  # (G,) E[tau_i]; ones for column-wise noise
     member: Array = NONE  # (G, M) probability that c_i = m
     within: Array = NONE  # (G, K, M) probability that z = 1 given c_i = m; `eta` is its mean over modules
+    base: Array = NONE  # (G, d) mean of the loadings on a design's directions, where there are any
+    base_var: Array = NONE  # (G, d) their variance
 
 
 class VIColumns(NamedTuple):
@@ -75,6 +80,7 @@ class VIColumns(NamedTuple):
     pi_b: Array
     own: Array = NONE  # (K,) probability that a factor has a rate of its own in every module
     w_shape: Array = NONE  # (M,) of the Dirichlet on the modules' weights
+    slide: Array = NONE  # (K, d) what is to go from f_mean, which lacks it already, to the rows' base
 
 
 class GibbsRows(NamedTuple):
@@ -83,6 +89,7 @@ class GibbsRows(NamedTuple):
     Z: NDArray[np.int8]  # (G, K)
     L: Array  # (G, K)
     tau: Array  # (G,); ones for column-wise noise
+    base: Array = NONE  # (G, d) loadings on a design's directions, where there are any
 
 
 class GibbsColumns(NamedTuple):

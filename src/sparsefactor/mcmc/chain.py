@@ -87,6 +87,10 @@ class Chain:
             "inclusion_rate": state.pi.T if self.gibbs.prior.grouped else self.gibbs.rate(state),
             "lp": self.log_joint,
         }
+        design = self.gibbs.data.design
+        if design is not None:
+            values["intercept"] = design.intercepts(state.rows.base) * unit
+            values["covariate_loadings"] = design.loadings(state.rows.base) * unit
         add_signal(self.signal, values["activations"], values["loadings"])
         self.sink.keep(self.number, t, values)
 

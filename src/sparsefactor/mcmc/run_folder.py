@@ -69,7 +69,9 @@ def settings_of(data: Data, prior: Prior, engine: str, precision: str, **setting
     init = settings.pop("init")
     names = [data.feature_names.astype(str), data.sample_names.astype(str)]
     arrays = [data.Y, data.offset, data.scale, data.unit, *names]
-    hidden = [] if data.observed is None else [data.observed]
+    hidden: list[Any] = [] if data.observed is None else [data.observed]
+    if data.design is not None and data.design.covariates is not None:
+        hidden.append(data.design.basis)
     beta = isinstance(prior.inclusion, Beta)
     given = [float(prior.inclusion.a), float(prior.inclusion.b)] if beta else [prior.inclusion]
     # Left out where it is one, so that runs from before there were modules are known again.

@@ -58,6 +58,7 @@ def sample(
     temper: bool | None = None,
     center: bool = True,
     scale: bool = False,
+    covariates: Any = None,
     seed: int | np.random.Generator | None = 0,
     backend: str = "auto",
     n_jobs: int | None = None,
@@ -96,6 +97,10 @@ def sample(
         Switch the likelihood on gradually during warm-up; None does so for random starts only.
     center, scale : bool
         Subtract each feature's mean first, and divide by its standard deviation; `reconstruct` undoes both.
+        Where entries are missing, what is left of each mean is part of the model.
+    covariates : (n_samples, c) array or frame, optional
+        Known covariates of the samples (a batch, an age), so that they do not take a factor: they enter as factors with
+        these activations and free loadings, `covariate_loadings_mean`. A frame is matched by the samples' names.
     seed : int, None or numpy Generator
         None for a fresh one.
     backend : str
@@ -171,6 +176,7 @@ def sample(
     with single_blas_thread(), bars or nullcontext():
         data = as_data(X, center=center, scale=scale)
         prior.check_fits(data)
+        data = data.with_design(covariates, center)
         prior = prior.matched_to(data)
         prior.warn_if_strong(data)
         if not center:

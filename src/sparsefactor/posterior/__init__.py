@@ -1,6 +1,7 @@
 """What inference returns: two posteriors that answer the same questions. Imports no inference."""
 
 from .base import Posterior as Posterior
+from .labels import COVARIATE_DIMS as COVARIATE_DIMS
 from .labels import DIMS as DIMS
 from .labels import GROUP_DIMS as GROUP_DIMS
 from .labels import MODULE_DIMS as MODULE_DIMS

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from ..checks import checked_flag
 from ..containers import like_input
 from ..explained import FitSums, variance_explained
 from ..model import Prior
@@ -53,7 +54,17 @@ class Posterior:
         """(n_samples,) the names that X had, or numbers from 0."""
         return self.labels.sample_names
 
-    def transform(self, X: Any, return_sd: bool = False) -> Array | tuple[Array, Array]:
+    @property
+    def covariate_names(self) -> NDArray[Any]:
+        """(c,) the names of the known covariates; (0,) where there were none."""
+        return self.labels.covariate_names
+
+    @property
+    def covariate_loadings_mean(self) -> Array:
+        """(n_features, c) the posterior mean of what a feature changes by with each covariate, as that was given."""
+        return self.labels.covariate_loadings
+
+    def transform(self, X: Any, return_sd: bool = False, covariates: Any = None) -> Array | tuple[Array, Array]:
         """Activations of new samples, with any pattern of missing entries; for training samples, the fit's own.
 
         Given the features' posterior the answer is exact: the uncertainty of the loadings counts, the fit's centring
@@ -65,6 +76,8 @@ class Posterior:
             NaN where missing. Named features are matched by name to those of the fit, in any order.
         return_sd : bool
             Return posterior standard deviations as well.
+        covariates : (n, c) array or frame, optional
+            Those of the new samples, where the fit had covariates.
 
         Returns
         -------
@@ -80,9 +93,11 @@ class Posterior:
         """
         from ..questions import transform
 
-        return transform(self._self(), X, return_sd=return_sd)
+        return transform(self._self(), X, return_sd=return_sd, covariates=covariates)
 
-    def impute(self, X: Any = None, return_sd: bool = False, interval: float | None = None) -> Any:
+    def impute(
+        self, X: Any = None, return_sd: bool = False, interval: float | None = None, covariates: Any = None
+    ) -> Any:
         """Data with what was missing predicted.
 
         Parameters
@@ -95,6 +110,8 @@ class Posterior:
             observed.
         interval : float, optional
             Return the ends of central intervals of this probability, e.g. 0.9.
+        covariates : (n, c) array or frame, optional
+            Those of the samples in X, where the fit had covariates.
 
         Returns
         -------
@@ -109,9 +126,9 @@ class Posterior:
         """
         from ..questions import impute
 
-        return impute(self._self(), X, return_sd=return_sd, interval=interval)
+        return impute(self._self(), X, return_sd=return_sd, interval=interval, covariates=covariates)
 
-    def log_density(self, X: Any, of: Literal["samples", "entries"] = "samples") -> Array:
+    def log_density(self, X: Any, of: Literal["samples", "entries"] = "samples", covariates: Any = None) -> Array:
         """Log predictive density of new samples, or of entries held out of the training samples.
 
         Parameters
@@ -122,6 +139,8 @@ class Posterior:
             "samples": X are new samples; the density of each one's observed entries together. Under q it is that of
             the Gaussian with q's predictive covariance; with draws, the mean over draws of the exact one.
             "entries": X has the shape of the training data; each entry by itself.
+        covariates : (n, c) array or frame, optional
+            Those of new samples, where the fit had covariates.
 
         Returns
         -------
@@ -137,7 +156,7 @@ class Posterior:
         """
         from ..questions import log_density
 
-        return log_density(self._self(), X, of=of)
+        return log_density(self._self(), X, of=of, covariates=covariates)
 
     def covariance(self) -> Array:
         """(n_features, n_features) the posterior mean of the data's covariance: loadings times loadings', and noise."""
@@ -183,11 +202,24 @@ class Posterior:
     def _self(self) -> VIPosterior | MCMCPosterior:
         return cast("VIPosterior | MCMCPosterior", self)
 
-    def predicted(self) -> Array:
+    def signal(self) -> Array:
+        """(n_samples, n_features) the posterior mean of what the factors explain, in the units that were fitted."""
         raise NotImplementedError
 
-    def reconstruct(self) -> Any:
+    def predicted(self, covariates: bool = True) -> Array:
+        """(n_samples, n_features) what `reconstruct` returns, as an array whatever X was."""
+        signal = self.signal()
+        if covariates and len(self.covariate_names):
+            signal = signal + self.labels.known()
+        return self.labels.restored(signal)
+
+    def reconstruct(self, covariates: bool = True) -> Any:
         """The posterior mean of the signal, in the units of X: its noise taken away, what was missing filled in.
+
+        Parameters
+        ----------
+        covariates : bool
+            Whether what known covariates explain is kept; without it, samples are as if these were at their mean.
 
         Returns
         -------
@@ -202,7 +234,8 @@ class Posterior:
         (30, 40)
         """
         labels = self.labels
-        return like_input(self.predicted(), labels.container, labels.sample_names, labels.feature_names)
+        values = self.predicted(checked_flag("covariates", covariates))
+        return like_input(values, labels.container, labels.sample_names, labels.feature_names)
 
     def to_frame(self, what: str) -> pandas.DataFrame:
         """One of the results as a pandas frame with names.
@@ -297,7 +330,7 @@ class Posterior:
 
     @property
     def empty_by_group(self) -> NDArray[np.bool_]:
-        """(n_groups, n_factors) which factors hold next to nothing in which group of features."""
+        """(n_groups, n_factors) which factors hold no more than 1 % of the variance of which group of features."""
         return self._sums().empty_by_group(self._weights())
 
     def _sums(self) -> FitSums:

@@ -82,9 +82,9 @@ class MCMCPosterior(Posterior):
         """The chains' own numbers, which they keep when others are left out."""
         return tuple(int(number) for number in self.draws["posterior"].to_dataset()["chain"].values)
 
-    def predicted(self) -> Array:
-        """(n_samples, n_features) what `reconstruct` returns, as an array whatever X was: a mean over draws."""
-        return self.labels.restored(self.signal_mean)
+    def signal(self) -> Array:
+        """(n_samples, n_features) the mean over draws of what the factors explain, in the units that were fitted."""
+        return self.signal_mean
 
     def to_datatree(self) -> xarray.DataTree:
         """The draws themselves: groups posterior and sample_stats, ready for ArviZ."""

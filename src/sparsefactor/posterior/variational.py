@@ -140,13 +140,12 @@ class VIPosterior(Posterior):
 
         return pd.DataFrame(self.trial_records)
 
-    def predicted(self) -> Array:
-        """(n_samples, n_features) what `reconstruct` returns, as an array whatever X was.
+    def signal(self) -> Array:
+        """(n_samples, n_features) the posterior mean of what the factors explain, in the units that were fitted.
 
         The mean over all trials where the fit was asked for that (`average=True`), else the best trial's.
         """
-        signal = self.activations_mean @ self.loadings_mean.T if self.signal_mean is None else self.signal_mean
-        return self.labels.restored(signal)
+        return self.activations_mean @ self.loadings_mean.T if self.signal_mean is None else self.signal_mean
 
     def to_datatree(self) -> xarray.DataTree:
         """Moments of q as an xarray DataTree with named dims (feature, observation, factor)."""

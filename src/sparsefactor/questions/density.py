@@ -42,12 +42,12 @@ def covariance(p: VIPosterior | MCMCPosterior) -> Array:
     return np.asarray(total * np.outer(p.labels.scale, p.labels.scale))
 
 
-def log_density(p: VIPosterior | MCMCPosterior, X: Any, *, of: Of = "samples") -> Array:
+def log_density(p: VIPosterior | MCMCPosterior, X: Any, *, of: Of = "samples", covariates: Any = None) -> Array:
     """(n,) log predictive density of each new sample, or the (n_samples, n_features) of held-out training entries."""
     checked_choice("of", of, get_args(Of))
     if of == "entries":
         return entries_density(p, X)
-    samples = new_samples(X, p.labels)
+    samples = new_samples(X, p.labels, covariates)
     units = samples.observed @ np.log(p.labels.scale)
     if isinstance(p, VIPosterior):
         return _under_q(p, samples) - units
@@ -106,7 +106,7 @@ def entries_density(p: VIPosterior | MCMCPosterior, X: Any) -> Array:
             'where an entry is not held out, or of="samples" for new samples'
         )
     j, i = np.nonzero(~np.isnan(values))
-    y = (values[j, i] - p.labels.offset[i]) / p.labels.scale[i]
+    y = (values[j, i] - p.labels.offset[i]) / p.labels.scale[i] - p.labels.known()[j, i]
     answer = np.full(shape, np.nan)
     found = _entries_under_q(p, j, i, y) if isinstance(p, VIPosterior) else _entries_by_draw(p, j, i, y)
     answer[j, i] = found - np.log(p.labels.scale[i])
@@ -117,7 +117,7 @@ def _entries_under_q(p: VIPosterior, j: NDArray[np.intp], i: NDArray[np.intp], y
     """Student's t: exact where the signal is known, and with the right variance of the signal where it is not."""
     at = noise_place(p, j, i)
     tau, shape = np.atleast_1d(p.noise_precision_mean)[at], np.atleast_1d(noise_shape(p))[at]
-    mean = ((p.predicted() - p.labels.offset) / p.labels.scale)[j, i]
+    mean = p.signal()[j, i]
     scale = np.sqrt(signal_variance(p, j, i) + 1.0 / tau)
     return np.asarray(student.logpdf(y, df=2.0 * shape, loc=mean, scale=scale))
 

@@ -27,17 +27,24 @@ MIXTURE_ENTRIES = 4_000_000  # of (draws, entries) made at once
 
 
 def impute(
-    p: VIPosterior | MCMCPosterior, X: Any = None, *, return_sd: bool = False, interval: float | None = None
+    p: VIPosterior | MCMCPosterior,
+    X: Any = None,
+    *,
+    return_sd: bool = False,
+    interval: float | None = None,
+    covariates: Any = None,
 ) -> Any:
     """Predictions of missing entries, with standard deviations and central intervals of what would be observed."""
     if interval is not None and not (isinstance(interval, int | float | np.number) and 0 < interval < 1):
         raise ValueError(f"interval must lie strictly between 0 and 1; got {interval!r}; pass e.g. 0.9")
-    samples = None if X is None else new_samples(X, p.labels)
+    samples = None if X is None else new_samples(X, p.labels, covariates)
     shape = (len(p.activations_mean) if samples is None else len(samples.Y), len(p.loadings_mean))
     missing = np.ones(shape, dtype=bool) if samples is None else ~samples.observed
     j, i = np.nonzero(missing)
     law: _Student | _Mixture = _Student(p, samples, j, i) if isinstance(p, VIPosterior) else _Mixture(p, samples, j, i)
-    units, offset = p.labels.scale[i], p.labels.offset[i]
+    by_covariates = p.labels.known() if samples is None else samples.known
+    units = p.labels.scale[i]
+    offset = p.labels.offset[i] + np.broadcast_to(by_covariates, shape)[j, i] * units
 
     def placed(values: Array, rest: Array) -> Any:
         """(n, n_features) with these at the missing entries, as X came: features in its order, a frame for a frame."""
@@ -65,7 +72,7 @@ class _Student:
         activations = None if samples is None else under_q(p, samples)
         tau, shape = np.atleast_1d(p.noise_precision_mean), np.atleast_1d(noise_shape(p))
         if activations is None or samples is None:
-            self.mean: Array = ((p.predicted() - p.labels.offset) / p.labels.scale)[j, i]
+            self.mean: Array = p.signal()[j, i]
         else:
             self.mean = np.einsum("ek,ek->e", activations.mean[j], p.loadings_mean[i])
             if activations.tau is not None:

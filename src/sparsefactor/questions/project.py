@@ -31,9 +31,11 @@ class Activations(NamedTuple):
         return np.broadcast_to(np.einsum("jkk->jk", self.covariance), self.mean.shape)
 
 
-def transform(p: VIPosterior | MCMCPosterior, X: Any, *, return_sd: bool = False) -> Array | tuple[Array, Array]:
+def transform(
+    p: VIPosterior | MCMCPosterior, X: Any, *, return_sd: bool = False, covariates: Any = None
+) -> Array | tuple[Array, Array]:
     """(n, n_factors) the posterior mean of new samples' activations, and their standard deviation if asked for."""
-    samples = new_samples(X, p.labels)
+    samples = new_samples(X, p.labels, covariates)
     if isinstance(p, VIPosterior):
         found = under_q(p, samples)
         return (found.mean, np.sqrt(found.variance)) if return_sd else found.mean
@@ -51,7 +53,8 @@ def under_q(p: VIPosterior, samples: Samples) -> Activations:
     gram, linear = _gram_under_q(p, samples, weight), samples.Y @ (weight[:, None] * p.loadings_mean)
     joint = p.parameters["f_var"].ndim == 3
     if p.prior.noise == "sample":
-        tau = fixed_point(gram, linear, np.sum(samples.Y**2, axis=1), samples.count, p.prior, joint=joint)
+        squares = np.sum(samples.Y**2, axis=1) + known_variance(p, samples)
+        tau = fixed_point(gram, linear, squares, samples.count, p.prior, joint=joint)
         found = solved(gram, linear, tau)._replace(tau=tau)
     else:
         found = solved(gram, linear, 1.0 if p.prior.noise == "feature" else float(p.noise_precision_mean))
@@ -63,6 +66,13 @@ def under_q(p: VIPosterior, samples: Samples) -> Activations:
     at = np.arange(p.n_factors)
     diagonal[:, at, at] = 1.0 / precision[:, at, at]
     return found._replace(covariance=diagonal)
+
+
+def known_variance(p: VIPosterior, samples: Samples) -> Array:
+    """(n,) what the uncertainty of covariates' loadings and intercepts adds to the samples' squares."""
+    if "base_var" not in p.parameters or samples.directions is None:
+        return np.zeros(len(samples.Y))
+    return np.sum((samples.observed @ p.parameters["base_var"]) * samples.directions**2, axis=1)
 
 
 def under_draw(p: MCMCPosterior, L: Array, tau: Array, samples: Samples) -> Activations:

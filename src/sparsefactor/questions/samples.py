@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data import read_matrix
+from ..design import read_covariates
 from ..names import shown
 from ..posterior import Labels
 
@@ -26,6 +27,8 @@ class Samples:
     order: NDArray[np.intp]  # (G,) where in X each feature was
     names: NDArray[Any]  # (n,) of the samples
     features: NDArray[Any]  # (G,) names in the order of X
+    known: Any = 0.0  # (n, G) what covariates explain, in the model's units
+    directions: Any = None  # (n, d) where the samples lie along the directions that the model holds fixed
 
     @property
     def complete(self) -> bool:
@@ -33,7 +36,8 @@ class Samples:
 
     def one(self, j: int) -> Samples:
         """Sample j alone."""
-        return replace(self, Y=self.Y[[j]], observed=self.observed[[j]], values=self.values[[j]])
+        own = None if self.directions is None else self.directions[[j]]
+        return replace(self, Y=self.Y[[j]], observed=self.observed[[j]], values=self.values[[j]], directions=own)
 
     @property
     def count(self) -> Array:
@@ -41,8 +45,11 @@ class Samples:
         return self.observed.sum(axis=1, dtype=np.float64)
 
 
-def new_samples(X: Any, labels: Labels) -> Samples:
-    """X: (n, n_features), NaN where missing, with the features of the fit in any order if both are named."""
+def new_samples(X: Any, labels: Labels, covariates: Any = None) -> Samples:
+    """X: (n, n_features), NaN where missing, with the features of the fit in any order if both are named.
+
+    covariates: (n, c), where the fit had some; what they explain is taken off.
+    """
     given, sample_names, feature_names = read_matrix(X)
     order = matched(feature_names, given.shape[1], labels.feature_names)
     values: Array = given[:, order].astype(np.float64)
@@ -59,9 +66,28 @@ def new_samples(X: Any, labels: Labels) -> Samples:
             f"every sample must have at least one observed entry; sample {shown(sample_names[int(np.argmax(empty))])} "
             f"has none ({int(empty.sum())} such in all); drop them"
         )
-    Y = (values - labels.offset) / labels.scale
+    own = new_covariates(covariates, sample_names, labels) if len(labels.covariate_names) else None
+    known = 0.0 if own is None else labels.known(own)
+    Y = (values - labels.offset) / labels.scale - known
     Y[~observed] = 0.0
-    return Samples(Y, observed, values, order, sample_names, feature_names)
+    directions = labels.directions(len(Y), own)
+    return Samples(Y, observed, values, order, sample_names, feature_names, known, directions)
+
+
+def new_covariates(covariates: Any, sample_names: NDArray[Any], labels: Labels) -> Array:
+    """(n, c) the covariates of new samples."""
+    wanted = labels.covariate_names
+    if covariates is None:
+        raise ValueError(
+            f"the fit had covariates ({_listed([str(name) for name in wanted]).rpartition(' ')[0]}), and new samples "
+            "need theirs; got none; pass covariates=..."
+        )
+    values, _ = read_covariates(covariates, sample_names, wanted)
+    if values.shape[1] != len(wanted):
+        raise ValueError(
+            f"covariates must be those of the fit, {len(wanted)} columns; got {values.shape[1]}; select them"
+        )
+    return np.asarray(values)
 
 
 def matched(given: NDArray[Any], size: int, wanted: NDArray[Any]) -> NDArray[np.intp]:

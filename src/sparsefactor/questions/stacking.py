@@ -34,7 +34,7 @@ def stacking_weights(mc: MCMCPosterior, X: Any) -> Array:
     values = np.asarray(X, dtype=np.float64)
     if values.shape != shape:
         raise ValueError(f"X must be the data of these draws, of shape {shape}; got {values.shape}; pass that")
-    Y = (values - mc.labels.offset) / mc.labels.scale
+    Y = (values - mc.labels.offset) / mc.labels.scale - mc.labels.known()
     at = np.flatnonzero(~np.isnan(Y).ravel())
     at = at[:: max(1, -(-len(at) // ENTRIES))]
     return mixture_weights(np.stack([_chain_density(mc, c, Y, at) for c in range(mc.n_chains)]))

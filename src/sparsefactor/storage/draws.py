@@ -9,7 +9,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ..model import Prior
-from ..posterior import DIMS, GROUP_DIMS, NOISE_DIMS, SIGNED, Labels
+from ..posterior import COVARIATE_DIMS, DIMS, GROUP_DIMS, NOISE_DIMS, SIGNED, Labels
 from .lazy import draws_per_block, relabel_block
 
 Arrays = dict[str, NDArray[Any]]
@@ -45,6 +45,11 @@ class Layout:
         if prior.grouped:
             self.coords["group"] = prior.group_names
             dims |= GROUP_DIMS
+        if labels.intercept:
+            dims["intercept"] = ("feature",)
+        if len(labels.covariate_names):
+            self.coords["covariate"] = labels.covariate_names
+            dims |= COVARIATE_DIMS
         if not prior.learns_inclusion:
             del dims["inclusion_rate"]
         self.variables = {

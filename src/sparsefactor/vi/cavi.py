@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import betaln, digamma
 
 from ..data import Data
-from ..kernels.contract import Array, Kernels, Message, Sums, VIColumns, VIRows
+from ..kernels.contract import NONE, Array, Kernels, Message, Sums, VIColumns, VIRows
 from ..model import LOG_2PI, Beta, Prior, column_noise_posterior, gamma_kl
 
 TERMS = ("likelihood", "loadings", "activations", "noise_precision", "loading_precision", "inclusion_rate")
@@ -55,6 +55,9 @@ class CAVI:
         empty = np.zeros(0)
         eta = np.ones_like(L) if Z is None else Z.astype(np.float64)
         rows = VIRows(mu=L.copy(), s2=np.zeros_like(L), eta=eta, tau=np.ones(len(L)))
+        if self.data.design is not None:
+            base = self.data.regression(L, F)
+            rows = rows._replace(base=base, base_var=np.zeros_like(base))
         sums_alpha = Sums(
             LY=empty,
             LL=empty,
@@ -73,7 +76,8 @@ class CAVI:
                 pi_a, pi_b = self.update_pi(sums_alpha)
         tau_shape, tau_rate = empty, empty
         if self.column_noise:
-            tau_shape, tau_rate = column_noise_posterior(self.data, self.prior, self.data.column_rss(L, F))
+            rss = self.data.column_rss(*self.data.joined(L, F, rows.base))
+            tau_shape, tau_rate = column_noise_posterior(self.data, self.prior, rss)
         columns = VIColumns(
             f_mean=F.copy(),
             f_var=np.zeros((self.n_covariances(), K, K)) if self.joint else np.zeros((K, N)),
@@ -95,6 +99,8 @@ class CAVI:
         if self.shortcut is not None:
             return self.shortcut.next_columns(state.columns, state.sums, rescale)
         columns = self.column_step(state.columns, state.sums)
+        if rescale and self.data.design is not None:
+            columns = self.slid(state.rows, columns)
         return self.rescale(columns) if rescale else (columns, np.ones(len(columns.alpha_rate)))
 
     def column_step(self, columns: VIColumns, sums: Sums) -> VIColumns:
@@ -110,6 +116,7 @@ class CAVI:
 
     def finish(self, rows: VIRows, columns: VIColumns, scale: Array) -> VIState:
         """The row pass, and the ELBO of the state it ends in."""
+        rows, columns = landed(rows, columns)
         if self.shortcut is not None:
             rows, sums, terms, elbo = self.shortcut.finish(rows, columns, scale)
             return VIState(rows, columns, sums, terms, elbo)
@@ -142,6 +149,7 @@ class CAVI:
             log_alpha=digamma(columns.alpha_shape) - np.log(columns.alpha_rate),
             logit=self.logit(columns),
             scale=scale,
+            weight=weight,
         )
 
     def coordinates(self, columns: VIColumns) -> Array:
@@ -201,6 +209,24 @@ class CAVI:
             return f2 + columns.f_mean.shape[1] / len(columns.f_var) * np.einsum("jkk->k", columns.f_var)
         return f2 + columns.f_var.sum(axis=1)
 
+    def slid(self, rows: VIRows, columns: VIColumns) -> VIColumns:
+        """f_k -> f_k - e'C, base -> base + e l_k at the e that maximises the ELBO but for base's own prior (3.19)."""
+        assert self.data.design is not None
+        C, weight = self.data.design.basis, self.weight(columns)
+        mean = rows.eta * rows.mu
+        spread = rows.tau[:, None] * (rows.eta * (rows.mu**2 + rows.s2) - mean**2)
+        if self.data.observed is None:
+            H = 1.0 + weight[:, None] * spread.sum(axis=0)
+        else:
+            H = np.zeros((len(weight), spread.shape[1]))
+            for part in self.data.chunks():
+                H += self.data.observed[part].T.astype(np.float64) @ spread[part]
+            H = 1.0 + weight[:, None] * H
+        gram = np.einsum("jk,pj,qj->kpq", H, C, C, optimize=True)
+        linear = np.einsum("jk,pj,kj->kp", H, C, columns.f_mean, optimize=True)
+        slide = np.linalg.solve(gram, linear[:, :, None])[:, :, 0]
+        return columns._replace(f_mean=columns.f_mean - slide @ C, slide=slide)
+
     def strength(self, state: VIState) -> Array:
         """(K,) sum over rows of E[l_ik^2] times E|f_k|^2, by which factors are ranked."""
         l2 = state.sums.l2
@@ -235,7 +261,8 @@ class CAVI:
             spread = np.broadcast_to(np.einsum("jkl,jkl->j", D, columns.f_var), F.shape[1:])
         else:
             spread = np.sum(np.einsum("jkk->kj", D) * columns.f_var, axis=0)
-        return self.data.column_ss - 2.0 * np.sum(F * sums.LY, axis=0) + quadratic + spread
+        column_ss = self.data.column_ss + sums.shift if sums.shift is not NONE else self.data.column_ss
+        return column_ss - 2.0 * np.sum(F * sums.LY, axis=0) + quadratic + spread
 
     def column_likelihood(self, columns: VIColumns) -> float:
         """The likelihood's parts that depend on column-wise tau and on y^2 alone (3.10)."""
@@ -291,6 +318,14 @@ class CAVI:
     def pi_term(self, columns: VIColumns) -> float:
         """-KL(q(pi) || p(pi)) (3.9b)."""
         return -float(beta_kl(columns.pi_a, columns.pi_b, self.prior.inclusion).sum()) if len(columns.pi_a) else 0.0
+
+
+def landed(rows: VIRows, columns: VIColumns) -> tuple[VIRows, VIColumns]:
+    """Rows with the slide that the columns bring put into their base; it was taken at the rows' present scale."""
+    if columns.slide is NONE:
+        return rows, columns
+    base = rows.base + (rows.eta * rows.mu) @ columns.slide
+    return rows._replace(base=base), columns._replace(slide=NONE)
 
 
 def beta_kl(A: Array, B: Array, prior: Beta) -> Array:

@@ -94,6 +94,7 @@ def fit_vi(
     average: bool = False,
     center: bool = True,
     scale: bool = False,
+    covariates: Any = None,
     dtype: Any = np.float64,
     seed: int | np.random.Generator | None = 0,
     backend: str = "auto",
@@ -136,6 +137,10 @@ def fit_vi(
         with the best ELBO.
     center, scale : bool
         Subtract each feature's mean first, and divide by its standard deviation; `reconstruct` undoes both.
+        Where entries are missing, what is left of each mean is part of the model.
+    covariates : (n_samples, c) array or frame, optional
+        Known covariates of the samples (a batch, an age), so that they do not take a factor: they enter as factors with
+        these activations and free loadings, `covariate_loadings_mean`. A frame is matched by the samples' names.
     dtype : dtype
         Of the data matrix; float32 halves its memory, and its two products then agree to about 1e-4.
     seed : int, None or numpy Generator
@@ -187,6 +192,8 @@ def fit_vi(
     prior = checked_prior(prior, n_factors)
     data = as_data(X, center=center, scale=scale, dtype=dtype)
     prior.check_fits(data)
+    if not isinstance(X, Data):
+        data = data.with_design(covariates, center)
     prior = prior.matched_to(data)
     prior.warn_if_strong(data)
     if not center:

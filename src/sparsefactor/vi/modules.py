@@ -16,7 +16,7 @@ from scipy.special import betaln, digamma, expit, gammaln, xlogy
 
 from ..kernels.contract import NONE, Array, Message, Sums, VIColumns, VIRows
 from ..model import Beta
-from .cavi import CAVI, VIState, beta_kl
+from .cavi import CAVI, VIState, beta_kl, landed
 from .trial import Tolerance, Trial
 
 ROUNDS = 10  # of k-means, which sorts the features
@@ -56,6 +56,7 @@ class ModuleCAVI(CAVI):
         return columns._replace(own=own, w_shape=1.0 / self.M + sums.members)
 
     def finish(self, rows: VIRows, columns: VIColumns, scale: Array) -> VIState:
+        rows, columns = landed(rows, columns)
         rows, sums = self.kernels.vi_module_pass(rows, self.message(columns, scale))
         terms = self.elbo_terms(columns, sums)
         return VIState(rows, columns, sums, terms, float(terms.sum()))

@@ -42,7 +42,11 @@ def in_units_of_x(state: VIState, data: Data) -> VIState:
     shift = elbo_shift(data)
     return state._replace(
         rows=rows._replace(
-            mu=rows.mu * c, s2=rows.s2 * c**2, tau=rows.tau / c**2 if rows_have_noise(state) else rows.tau
+            mu=rows.mu * c,
+            s2=rows.s2 * c**2,
+            base=rows.base if rows.base is NONE else rows.base * c,
+            base_var=rows.base_var if rows.base_var is NONE else rows.base_var * c**2,
+            tau=rows.tau / c**2 if rows_have_noise(state) else rows.tau,
         ),
         columns=columns._replace(alpha_rate=columns.alpha_rate * c**2, tau_rate=columns.tau_rate * c**2),
         terms=np.concatenate([state.terms[:1] + shift, state.terms[1:]]),
@@ -80,7 +84,12 @@ def posterior(
     rows, columns = state.rows, state.columns
     mean = rows.eta * rows.mu
     fit = (lambda i: mean[i] @ columns.f_mean) if signal is None else (lambda i: signal[:, i].T)
-    sums = fit_sums(data, [fit], mean[None], columns.f_mean.T[None], cavi.prior.group_index)
+    labels = Labels.of(data)
+    rest = data.less(rows.base)
+    if data.design is not None:
+        base = rows.base * data.unit
+        labels = labels.with_base(data.design.intercepts(base), data.design.loadings(base))
+    sums = fit_sums(rest, [fit], mean[None], columns.f_mean.T[None], cavi.prior.group_index)
     order, signs = arrangement(sums, mean)
     sums = sums.take(order)
     rows, columns = taken(rows, columns, order, signs)
@@ -105,7 +114,7 @@ def posterior(
     records = [trial.record(won=trial.number == winner.number) for trial in trials]
     return VIPosterior(
         prior=arranged_prior(replace(prior, n_factors=cavi.prior.K, inclusion=cavi.prior.inclusion), order),
-        labels=Labels.of(data),
+        labels=labels,
         loadings_mean=np.ascontiguousarray(mean),
         loadings_sd=np.ascontiguousarray(np.sqrt(np.maximum(variance, 0.0))),
         inclusion_prob=np.ascontiguousarray(rows.eta),

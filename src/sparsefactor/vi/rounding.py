@@ -21,10 +21,11 @@ def most_likelihood(cavi: CAVI, state: VIState) -> float:
     data, prior, columns = cavi.data, cavi.prior, state.columns
     L, F = state.rows.eta * state.rows.mu, columns.f_mean
     if prior.noise == "feature":
-        tau, rss, count = state.rows.tau, data.row_rss(L, F), data.row_count
+        tau, rss, count = state.rows.tau, data.row_rss(*data.joined(L, F, state.rows.base)), data.row_count
         shape = prior.noise_shape + 0.5 * count
     else:
-        tau, rss, count = cavi.weight(columns), data.column_rss(L, F), data.column_count
+        rss = data.column_rss(*data.joined(L, F, state.rows.base))
+        tau, count = cavi.weight(columns), data.column_count
         shape = columns.tau_shape
     log_tau = digamma(shape) - np.log(shape) + np.log(tau)
     return float(0.5 * (count @ (log_tau - LOG_2PI) - tau @ rss))

@@ -94,8 +94,8 @@ def gibbs_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, stre
     noise_shape, noise_rate = problem.noise_shape, problem.noise_rate
     F, gram, share, packed_gram, alphas, logits, logit_row, scale = message
     group = problem.group
-    Z_in, L_in, _ = rows_in
-    Z_out, L_out, tau_out = rows_out
+    Z_in, L_in, _ = rows_in[:3]
+    Z_out, L_out, tau_out = rows_out[:3]
     sweep, key0, key1 = stream.sweep, stream.key0, stream.key1
     b_tile, weighted_tile, narrow, LY, own_gram, grams, position, P, C, z, active, place, vectors = scratch
     b, linear, mean, v, u = vectors[0], vectors[1], vectors[2], vectors[3], vectors[4]

@@ -1,0 +1,141 @@
+"""Known covariates of the samples, checked; and the directions that a model holds fixed for them (math.md, 1.11)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .names import checked_names, shown
+
+Array = NDArray[np.float64]
+
+INTERCEPT = "(intercept)"
+FLAT = 1e-6  # precision of a covariate's loadings, in units of the data: none to speak of
+DEPENDENT = 1e-9  # of the largest singular value: a direction below this is a combination of the others
+
+
+@dataclass(frozen=True, eq=False)
+class Covariates:
+    """What was given, and how it becomes orthogonal directions of mean square one."""
+
+    names: NDArray[Any]  # (c,)
+    values: Array  # (n_samples, c)
+    mean: Array  # (c,) what is subtracted first
+    into: Array  # (c, d) from there to the directions
+
+    def directions(self, values: Array) -> Array:
+        """(n, d) of covariates (n, c)."""
+        return np.asarray((values - self.mean) @ self.into)
+
+    def loadings(self, base: Array) -> Array:
+        """(..., c) the loadings of covariates as they were given, of those on the directions (..., d)."""
+        return np.asarray(base @ self.into.T)
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """Directions in the space of samples whose loadings are free; the first is all ones where there is an intercept."""
+
+    basis: Array  # (d, n_samples)
+    intercept: bool
+    covariates: Covariates | None
+    precision: float | None = None  # of the loadings on them; None: flat
+
+    def intercepts(self, base: Array) -> Array:
+        """(..., n_features) of loadings (..., n_features, d); zeros where there is no intercept."""
+        return base[..., 0] if self.intercept else np.zeros(base.shape[:-1])
+
+    def loadings(self, base: Array) -> Array:
+        """(..., n_features, c) the covariates' loadings, of loadings (..., n_features, d)."""
+        if self.covariates is None:
+            return np.zeros((*base.shape[:-1], 0))
+        return self.covariates.loadings(base[..., int(self.intercept) :])
+
+
+def design_of(covariates: Any, sample_names: NDArray[Any], *, center: bool, holes: bool) -> Design | None:
+    """The design for so many samples, or None where there is nothing to hold fixed.
+
+    With holes, the mean of what is seen is not the mean: the intercept is then part of the model.
+    """
+    given = None if covariates is None else checked_covariates(covariates, sample_names, center)
+    rows = [np.ones((1, len(sample_names)))] if center and holes else []
+    if given is not None:
+        rows.append(given.directions(given.values).T)
+    if not rows:
+        return None
+    return Design(np.ascontiguousarray(np.vstack(rows)), center and holes, given)
+
+
+def checked_covariates(covariates: Any, sample_names: NDArray[Any], center: bool) -> Covariates:
+    """Covariates (n_samples, c), matched by name where both have names; anything else is refused."""
+    N = len(sample_names)
+    values, names = read_covariates(covariates, sample_names)
+    mean = values.mean(axis=0) if center else np.zeros(values.shape[1])
+    apart = values - mean
+    size = np.abs(values).max(axis=0, initial=0.0)
+    still = np.abs(apart).max(axis=0, initial=0.0) <= 1e-12 * size
+    if still.any():
+        raise ValueError(
+            f"a covariate must vary; {shown(names[int(np.argmax(still))])!r} does not; drop it"
+            + (": the mean is removed as it is" if center else "")
+        )
+    spread = np.sqrt(np.mean(apart**2, axis=0))
+    _, s, Vt = np.linalg.svd(apart / spread, full_matrices=False)
+    kept = s > DEPENDENT * s[0]
+    if kept.sum() > N - 2:
+        raise ValueError(
+            f"covariates must leave something to explain; got {int(kept.sum())} independent ones for {N} samples; "
+            "pass fewer"
+        )
+    into = (Vt[kept].T / s[kept]) * np.sqrt(N) / spread[:, None]
+    return Covariates(names, values, mean, into)
+
+
+def read_covariates(covariates: Any, sample_names: NDArray[Any], wanted: NDArray[Any] | None = None) -> tuple[Any, Any]:
+    """(n, c) values as numbers, and (c,) names; wanted: the names that they must have, where they have any."""
+    names = getattr(covariates, "columns", None)
+    index = getattr(covariates, "index", None)
+    if hasattr(covariates, "to_frame") and names is None:  # a Series
+        covariates = covariates.to_frame()
+        names = covariates.columns
+    if wanted is not None and names is not None and len(wanted) and str(wanted[0]) != "covariate 1":
+        absent = [str(name) for name in wanted if name not in set(map(str, names))]
+        if absent:
+            raise ValueError(f"covariates must have those of the fit; {shown(absent[0])!r} is lacking; add it")
+        covariates = covariates[list(wanted)]
+        names = covariates.columns
+    if index is not None and not callable(index) and sample_names.dtype.kind not in "iu":
+        place = {str(name): at for at, name in enumerate(index)}
+        lacking = [str(name) for name in sample_names if str(name) not in place]
+        if not lacking:
+            covariates = covariates.iloc[[place[str(name)] for name in sample_names]]
+        elif list(index) != list(range(len(index))):
+            raise ValueError(
+                f"covariates must have a row for every sample; {shown(lacking[0])!r} has none ({len(lacking)} such in "
+                "all); add them, or drop these samples"
+            )
+    try:
+        values = np.asarray(covariates, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(
+            "covariates must be numbers; some are not; turn labels into columns first: pandas.get_dummies(...)"
+        ) from None
+    values = values[:, None] if values.ndim == 1 else values
+    if values.ndim != 2 or len(values) != len(sample_names) or not values.shape[1]:
+        raise ValueError(
+            f"covariates must be (n_samples, c); got shape {values.shape} for {len(sample_names)} samples; transpose "
+            "or select"
+        )
+    if not np.isfinite(values).all():
+        row, column = np.argwhere(~np.isfinite(values))[0]
+        raise ValueError(
+            f"covariates must be known for every sample; that of sample {shown(sample_names[row])}, column {column}, "
+            f"is {values[row, column]}; fill it in, or drop the sample"
+        )
+    count = values.shape[1]
+    return values, checked_names(
+        [f"covariate {i + 1}" for i in range(count)] if names is None else list(names), count, "covariate"
+    )

@@ -1,0 +1,201 @@
+"""An engine for data with a design: covariates enter as factors with given activations (docs/math.md, 1.11).
+
+The engine inside has as many factors more as there are directions, all of them included in every row. Whoever asks sees
+the free factors alone: rows carry the directions' loadings along as `base`, and sums come with what these explain taken
+off, so that column steps, moves and searches need not know of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..data import Data
+from ..kernels.contract import (
+    Array,
+    ColumnNoise,
+    GibbsColumns,
+    GibbsRows,
+    Kernels,
+    Message,
+    PrecisionNoise,
+    RotationNoise,
+    ShearNoise,
+    Sums,
+    VIColumns,
+    VIRows,
+)
+from ..model import LOG_2PI, Beta, Prior
+
+CERTAIN = 80.0  # prior log odds of a direction's inclusion: its probability is one to the last bit
+
+
+def extended(prior: Prior, d: int) -> Prior:
+    """The prior with d factors more."""
+    inclusion = prior.inclusion
+    if not isinstance(inclusion, Beta) and inclusion.ndim:
+        inclusion = np.concatenate([inclusion, np.full((*inclusion.shape[:-1], d), 0.5)], axis=-1)
+    return replace(prior, n_factors=prior.K + d, inclusion=inclusion)
+
+
+class PinnedKernels:
+    """`Kernels` of the free factors, around an engine with the directions as further ones."""
+
+    def __init__(self, inner: Kernels, data: Data, prior: Prior) -> None:
+        assert data.design is not None
+        self.inner, self.data, self.prior, self.K = inner, data, prior.in_units_of(data), prior.K
+        self.C = data.design.basis
+        self.d, self.alpha = len(self.C), data.base_precision
+
+    # ---- between the two views ------------------------------------------------------------------------------------
+
+    def pad(self, values: Array, value: float, axis: int = 0) -> Array:
+        """Values with d more entries along an axis; what is empty stays so."""
+        if not values.size:
+            return values
+        shape = list(values.shape)
+        shape[axis] = self.d
+        return np.concatenate([values, np.full(shape, value)], axis=axis)
+
+    def whole_message(self, message: Message) -> Message:
+        K, C = self.K, self.C
+        weighted = (C * message.weight).T
+        gram = np.empty((K + self.d, K + self.d))
+        gram[:K, :K], gram[K:, K:] = message.gram, weighted.T @ C.T
+        gram[:K, K:] = message.F.T @ C.T
+        gram[K:, :K] = gram[:K, K:].T
+        share = np.empty((len(message.share), *gram.shape))
+        if len(share):
+            share[:, :K, :K], share[:, K:, K:] = message.share, weighted[:, :, None] * C.T[:, None, :]
+            share[:, :K, K:] = message.F[:, :, None] * C.T[:, None, :]
+            share[:, K:, :K] = share[:, :K, K:].transpose(0, 2, 1)
+        return message._replace(
+            F=np.hstack([message.F, weighted]),
+            gram=gram,
+            share=share,
+            alpha=self.pad(message.alpha, self.alpha),
+            log_alpha=self.pad(message.log_alpha, np.log(self.alpha)),
+            logit=self.pad(message.logit, CERTAIN, axis=-1),
+            scale=self.pad(message.scale, 1.0),
+            log_in=self.pad(message.log_in, 0.0),
+            log_out=self.pad(message.log_out, -CERTAIN),
+        )
+
+    def free_sums(self, sums: Sums, base: Array) -> Sums:
+        """Of the free factors, with what the directions explain taken off the data."""
+        K, C = self.K, self.C
+        LY = sums.LY[:K] - sums.LL[:K, K:] @ C
+        shift = np.sum(C * (sums.LL[K:, K:] @ C), axis=0) - 2.0 * np.sum(C * sums.LY[K:], axis=0)
+        if len(sums.LL_share):
+            LY -= np.einsum("jkp,pj->kj", sums.LL_share[:, :K, K:], C)
+            shift += np.einsum("pj,jpq,qj->j", C, sums.LL_share[:, K:, K:], C, optimize=True)
+        return sums._replace(
+            LY=LY,
+            LL=np.ascontiguousarray(sums.LL[:K, :K]),
+            LL_share=np.ascontiguousarray(sums.LL_share[:, :K, :K]),
+            active=sums.active[:K],
+            l2=sums.l2[:K],
+            active_in=sums.active_in[:K],
+            shift=shift,
+            base_term=float(0.5 * np.sum(np.log(self.alpha) - LOG_2PI - self.alpha * base**2)),
+        )
+
+    def whole_rows(self, rows: GibbsRows) -> GibbsRows:
+        return GibbsRows(
+            Z=np.hstack([rows.Z, np.ones(rows.base.shape, np.int8)]), L=np.hstack([rows.L, rows.base]), tau=rows.tau
+        )
+
+    def free_rows(self, rows: GibbsRows) -> GibbsRows:
+        K = self.K
+        return GibbsRows(
+            np.ascontiguousarray(rows.Z[:, :K]),
+            np.ascontiguousarray(rows.L[:, :K]),
+            rows.tau,
+            np.ascontiguousarray(rows.L[:, K:]),
+        )
+
+    def whole_columns(self, columns: GibbsColumns) -> GibbsColumns:
+        return GibbsColumns(
+            F=np.vstack([columns.F, self.C]),
+            alpha=self.pad(columns.alpha, self.alpha),
+            logit=self.pad(columns.logit, CERTAIN, axis=-1),
+            weight=columns.weight,
+            scale=self.pad(columns.scale, 1.0),
+        )
+
+    # ---- variational inference --------------------------------------------------------------------------------
+
+    def vi_shortcut(self, joint: bool) -> None:
+        return None
+
+    def vi_row_pass(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]:
+        new, sums = self.inner.vi_row_pass(self.whole_vi(rows), self.whole_message(message))
+        sums.terms[1] -= CERTAIN * len(rows.mu) * self.d
+        return self.free_vi(new, sums)
+
+    def vi_module_pass(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]:
+        new, sums = self.inner.vi_module_pass(self.whole_vi(rows), self.whole_message(message))
+        return self.free_vi(new, sums)
+
+    def whole_vi(self, rows: VIRows) -> VIRows:
+        return VIRows(
+            mu=np.hstack([rows.mu, rows.base]),
+            s2=np.hstack([rows.s2, rows.base_var]),
+            eta=self.pad(rows.eta, 1.0, axis=1),
+            tau=rows.tau,
+            member=rows.member,
+            within=self.pad(rows.within, 1.0, axis=1) if rows.within.ndim == 3 else rows.within,
+        )
+
+    def free_vi(self, rows: VIRows, sums: Sums) -> tuple[VIRows, Sums]:
+        K, base = self.K, rows.mu[:, self.K :]
+        free = rows._replace(
+            mu=rows.mu[:, :K],
+            s2=rows.s2[:, :K],
+            eta=rows.eta[:, :K],
+            within=rows.within[:, :K] if rows.within.ndim == 3 else rows.within,
+            base=base,
+            base_var=rows.s2[:, K:],
+        )
+        return free, self.free_sums(sums, base)
+
+    def vi_activations(self, columns: VIColumns, sums: Sums, weight: Array) -> tuple[Array, Array]:
+        return self.inner.vi_activations(columns, sums, weight)
+
+    # ---- Gibbs sampling -----------------------------------------------------------------------------------------
+
+    def row_noise(self, key: tuple[int, int], sweep: int) -> Any:
+        return self.inner.row_noise(key, sweep)
+
+    def gibbs_row_pass(self, rows: GibbsRows, message: Message, noise: Any) -> tuple[GibbsRows, Sums]:
+        new, sums = self.inner.gibbs_row_pass(self.whole_rows(rows), self.whole_message(message), noise)
+        sums.terms[2] -= CERTAIN * len(rows.L) * self.d
+        free = self.free_rows(new)
+        return free, self.free_sums(sums, free.base)
+
+    def gibbs_activations(self, sums: Sums, weight: Array, normal: Array) -> Array:
+        return self.inner.gibbs_activations(sums, weight, normal)
+
+    def gibbs_shear(self, rows: GibbsRows, columns: GibbsColumns, noise: ShearNoise) -> tuple[GibbsRows, Array]:
+        still = noise._replace(step=self.pad(noise.step, 0.0, axis=1), log_uniform=self.pad(noise.log_uniform, 0.0, 1))
+        new, F = self.inner.gibbs_shear(self.whole_rows(rows), self.whole_columns(columns), still)
+        return self.free_rows(new), np.ascontiguousarray(F[: self.K])
+
+    def gibbs_rotate(
+        self, rows: GibbsRows, columns: GibbsColumns, noise: RotationNoise
+    ) -> tuple[GibbsRows, Array, Array]:
+        new, F, alpha = self.inner.gibbs_rotate(self.whole_rows(rows), self.whole_columns(columns), noise)
+        return self.free_rows(new), np.ascontiguousarray(F[: self.K]), alpha[: self.K]
+
+    def gibbs_columns(
+        self, rows: GibbsRows, columns: GibbsColumns, noise: ColumnNoise
+    ) -> tuple[GibbsRows, Array, Array]:
+        new, alpha, logit = self.inner.gibbs_columns(self.whole_rows(rows), self.whole_columns(columns), noise)
+        return self.free_rows(new), alpha[: self.K], np.ascontiguousarray(logit[:, : self.K])
+
+    def gibbs_precisions(
+        self, rows: GibbsRows, columns: GibbsColumns, noise: PrecisionNoise
+    ) -> tuple[GibbsRows, Array]:
+        raise NotImplementedError("given activations cannot be integrated out; NoiseMove leaves such data alone")
