@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import beta, gamma
+from scipy.stats import beta, gamma, norm
 
 import sparsefactor as sf
 from sparsefactor.data import as_data
@@ -67,9 +67,11 @@ def test_the_log_joint_is_that_of_the_data_as_they_are(prior):
     draws = mc.unlabelled_draws()["posterior"].to_dataset().isel(chain=0, draw=-1)
     data = as_data(X, center=True)
     Z, alpha, pi = (draws[name].values for name in ("inclusion", "loading_precision", "inclusion_rate"))
+    # With holes, the features' means are part of the model (1.11).
+    means = draws["intercept"].values
     value = sf.model.log_joint(
-        data,
-        prior,
+        data.without(means[:, None]),
+        prior.in_units_of(data),
         L=draws["loadings"].values,
         F=draws["activations"].values.T,
         Z=Z,
@@ -77,6 +79,7 @@ def test_the_log_joint_is_that_of_the_data_as_they_are(prior):
         alpha=alpha,
         pi=pi,
     )
+    value += np.sum(norm.logpdf(means, scale=data.base_precision**-0.5))
     # The sampler's has alpha and pi integrated out: their densities given the rest are what it lacks (2.14).
     rate = prior.in_units_of(data).loading_rate
     count, l2 = Z.sum(axis=0), np.sum(draws["loadings"].values ** 2, axis=0)
