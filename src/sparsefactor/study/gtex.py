@@ -171,16 +171,7 @@ def _findings(traces: list[Trace], seconds: float) -> Findings:
     facts: list[dict[str, Any]] = []
     arrays: Arrays = {}
     for place, trace in enumerate(traces):
-        facts.append(
-            {
-                **trace.facts,
-                "number": trace.number,
-                "start": trace.start,
-                "sweeps": trace.sweeps,
-                "seconds": trace.seconds,
-                "points": trace.points,
-            }
-        )
+        facts.append(trace.as_facts())
         if trace is best or "elbo" not in trace.facts:
             means = {
                 "loadings": trace.final.loadings_mean,

@@ -149,17 +149,7 @@ def _findings(traces: list[Trace], gauge: TruthGauge, seconds: float) -> Finding
     arrays: Arrays = {}
     for place, trace in enumerate(traces):
         matching = sf.match(trace.final, gauge.truth)
-        facts.append(
-            {
-                **trace.facts,
-                "number": trace.number,
-                "start": trace.start,
-                "sweeps": trace.sweeps,
-                "seconds": trace.seconds,
-                "points": trace.points,
-                "correlations": gauge.correlations(trace.final).tolist(),
-            }
-        )
+        facts.append({**trace.as_facts(), "correlations": gauge.correlations(trace.final).tolist()})
         arrays[f"inclusion/{place}"] = matching.apply(trace.final.inclusion_prob, signed=False).astype(np.float32)
         arrays[f"loadings/{place}"] = matching.apply(trace.final.loadings_mean).astype(np.float32)
         arrays[f"activations/{place}"] = matching.apply(trace.final.activations_mean).astype(np.float32)

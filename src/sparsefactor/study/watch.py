@@ -54,6 +54,11 @@ class Trace:
     seconds: float
     facts: dict[str, Any] = field(default_factory=dict)
 
+    def as_facts(self) -> dict[str, Any]:
+        """All but its means, as plain values."""
+        own = {name: getattr(self, name) for name in ("number", "start", "sweeps", "seconds", "points")}
+        return {**self.facts, **own}
+
 
 class Laps:
     """CPU seconds of a thread between two calls of a callback: other work on the machine does not show in them, nor
