@@ -190,3 +190,26 @@ def test_the_picture_has_a_row_for_each_clear_set():
     assert {label.get_text() for label in figure.axes[0].get_yticklabels()} == {"right", "short"}
     nothing = sf.enrich(free_fit(), {"absent": genes(range(90, 115))}).plot()
     assert "no set" in nothing.axes[0].get_title()
+
+
+def test_factors_carry_the_names_of_their_sets(tmp_path) -> None:
+    """Wherever they stand after the fit, and back from a file."""
+    names = [f"g{i}" for i in range(60)]
+    Z = np.zeros((60, 2), dtype=bool)
+    Z[:15, 0], Z[30:50, 1] = True, True
+    loadings = np.where(Z, 1.0, 0.0) * [1.0, 3.0]  # the second set is the stronger one
+    sim = sf.simulate(n_features=60, n_samples=40, loadings=loadings, snr=5, seed=0)
+    table = sf.annotate(names, {"weak": names[:15], "strong": names[30:50]}, n_free=1)
+    X = pd.DataFrame(sim.X, columns=names)
+    p = sf.fit_vi(X, sf.Prior(inclusion=table), n_trials=3)
+    assert p.factor_names[:2] == ["strong", "weak"]
+    assert list(p.to_frame("loadings").columns) == p.factor_names
+    assert list(p.summary()["name"]) == p.factor_names
+    assert np.abs(p.to_frame("loadings")["strong"]).idxmax() in names[30:50]
+    assert "Factor 1, strong" in sf.plot.top_loadings(p).get_title()
+    p.save(tmp_path / "p.sf")
+    assert sf.load(tmp_path / "p.sf").factor_names == p.factor_names
+    pruned = sf.fit_vi(X, sf.Prior(inclusion=table), n_trials=3, prune=True)
+    assert pruned.factor_names[:2] == ["strong", "weak"]
+    with pytest.raises(ValueError, match="one name per factor, 2; got"):
+        sf.Prior(n_factors=2, factor_names=["one"])

@@ -20,7 +20,8 @@ def arrangement(sums: FitSums, loadings: ArrayLike, weights: ArrayLike | None = 
 
 def arranged_prior(prior: Prior, order: NDArray[np.intp]) -> Prior:
     """The prior whose columns are those of the arranged factors; itself where all factors share one."""
-    return prior.take(order) if len(np.unique(prior.factor_groups())) > 1 else prior
+    alike = len(np.unique(prior.factor_groups())) == 1 and prior.factor_names is None
+    return prior if alike else prior.take(order)
 
 
 def back_to(prior: Prior, given: Prior) -> NDArray[np.intp]:

@@ -20,10 +20,6 @@ STRONGEST = 3  # features named for each factor
 INCLUDED = 0.5  # a feature is in a factor where that is more likely than not
 
 
-def factor_names(n_factors: int) -> list[str]:
-    return [f"factor {k + 1}" for k in range(n_factors)]
-
-
 def to_frame(p: VIPosterior | MCMCPosterior, what: str) -> pandas.DataFrame:
     """One of a posterior's results as a frame with names; TABLES lists them."""
     checked_choice("what", what, TABLES)
@@ -45,6 +41,8 @@ def summary(p: VIPosterior | MCMCPosterior) -> pandas.DataFrame:
         },
         index=pd.RangeIndex(1, p.n_factors + 1, name="factor"),
     )
+    if p.prior.factor_names is not None:
+        frame.insert(0, "name", p.factor_names)
     return frame
 
 
@@ -84,7 +82,7 @@ def _by_feature(name: str) -> Callable[[Any], pandas.DataFrame]:
     def table(p: Any) -> pandas.DataFrame:
         import pandas as pd
 
-        return pd.DataFrame(getattr(p, name), index=_feature_index(p), columns=factor_names(p.n_factors))
+        return pd.DataFrame(getattr(p, name), index=_feature_index(p), columns=p.factor_names)
 
     return table
 
@@ -93,7 +91,7 @@ def _by_sample(name: str) -> Callable[[Any], pandas.DataFrame]:
     def table(p: Any) -> pandas.DataFrame:
         import pandas as pd
 
-        return pd.DataFrame(getattr(p, name), index=_sample_index(p), columns=factor_names(p.n_factors))
+        return pd.DataFrame(getattr(p, name), index=_sample_index(p), columns=p.factor_names)
 
     return table
 

@@ -78,6 +78,8 @@ class Prior:
         Known groups of features (views): each has a slab precision and, where it is learnt, an inclusion
         probability of its own for every factor (1.10). By position, or by the features' names. One group is as good
         as none.
+    factor_names : (n_factors,) names, optional
+        Of factors that are known beforehand; the columns' names where inclusion is a frame, as `annotate` makes it.
     noise : "feature", "shared" or "sample"
         One noise precision per feature (the paper's), one in all, or one per sample.
     noise_shape, noise_rate, loading_shape, loading_rate : float, optional
@@ -105,6 +107,7 @@ class Prior:
     inclusion: Any = field(default_factory=lambda: Beta(1.0, 1.0))
     n_modules: int = 1
     groups: Any = None
+    factor_names: Any = None
     noise: Noise = "feature"
     noise_shape: float = NOISE_SHAPE
     noise_rate: Any = None
@@ -160,9 +163,11 @@ class Prior:
                 f"{self.n_modules}; leave one of them out"
             )
         object.__setattr__(self, "_row_names", _row_names(self.inclusion))
+        names = self.factor_names if self.factor_names is not None else _column_names(self.inclusion)
         if not isinstance(self.inclusion, Beta):
             object.__setattr__(self, "inclusion", _checked_inclusion(self.inclusion))
         object.__setattr__(self, "n_factors", self._resolve_n_factors())
+        object.__setattr__(self, "factor_names", None if names is None else _checked_factor_names(names, self.K))
 
     def _resolve_n_factors(self) -> int:
         given = self.n_factors
@@ -190,6 +195,8 @@ class Prior:
         defaults = {f.name: f.default for f in fields(self)}
         words = [f"n_factors={self.n_factors}", f"inclusion={inclusion}"]
         for name, value in others.items():
+            if name == "factor_names":
+                continue
             if name == "groups":
                 words += [] if value is None else [f"groups=<{len(value)} labels>"]
             elif isinstance(value, np.ndarray):
@@ -274,7 +281,8 @@ class Prior:
         inclusion = self.inclusion
         if not isinstance(inclusion, Beta) and inclusion.ndim:
             inclusion = inclusion[..., chosen]
-        return replace(self, n_factors=len(chosen), inclusion=inclusion)
+        names = None if self.factor_names is None else [self.factor_names[k] for k in chosen]
+        return replace(self, n_factors=len(chosen), inclusion=inclusion, factor_names=names)
 
     def matched_to(self, data: Data) -> Prior:
         """This prior with its groups by position, as the features of `data` lie."""
@@ -407,6 +415,20 @@ def _warn_strong(name: str, value: Any, share: float) -> None:
             PriorWarning,
             stacklevel=4,
         )
+
+
+def _column_names(inclusion: Any) -> list[str] | None:
+    """The column names of a pandas frame that has any."""
+    columns = getattr(inclusion, "columns", None)
+    if columns is None or np.ndim(inclusion) != 2 or list(columns) == list(range(len(columns))):
+        return None
+    return [str(name) for name in columns]
+
+
+def _checked_factor_names(names: Any, K: int) -> tuple[str, ...]:
+    if isinstance(names, str) or np.ndim(names) != 1 or len(names) != K:
+        raise ValueError(f"factor_names must be one name per factor, {K}; got {names!r}; make them agree")
+    return tuple(str(name) for name in names)
 
 
 def _row_names(inclusion: Any) -> list[str] | None:

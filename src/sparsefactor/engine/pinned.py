@@ -37,7 +37,7 @@ def extended(prior: Prior, d: int) -> Prior:
     inclusion = prior.inclusion
     if not isinstance(inclusion, Beta) and inclusion.ndim:
         inclusion = np.concatenate([inclusion, np.full((*inclusion.shape[:-1], d), 0.5)], axis=-1)
-    return replace(prior, n_factors=prior.K + d, inclusion=inclusion)
+    return replace(prior, n_factors=prior.K + d, inclusion=inclusion, factor_names=None)
 
 
 class PinnedKernels:

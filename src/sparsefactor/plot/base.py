@@ -88,6 +88,11 @@ def place(p: VIPosterior | MCMCPosterior, factor: int) -> int:
     return int(factor) - 1
 
 
+def called(p: VIPosterior | MCMCPosterior, k: int) -> str:
+    """What factor k, from 0, is called in a title."""
+    return f"Factor {k + 1}" + ("" if p.prior.factor_names is None else f", {short(p.factor_names[k])}")
+
+
 def shown_factors(p: VIPosterior | MCMCPosterior) -> NDArray[np.intp]:
     """The factors that hold something; the first where none does."""
     solid = np.flatnonzero(~p.empty)

@@ -15,6 +15,7 @@ from .base import (
     ORANGE,
     PALETTE,
     axes_for,
+    called,
     checked,
     is_numeric,
     jitter,
@@ -78,7 +79,7 @@ def top_loadings(p: Any, factor: int = 1, *, n: int = 20, ax: Axes | None = None
     named_ticks(ax, "y", at, [str(p.feature_names[i]) for i in order])
     ax.set_ylim(len(order) - 0.5, -0.5)
     share = "empty" if p.empty[k] else f"{percent(p.variance_explained(by='factor')[k])} of the variance"
-    ax.set(xlabel="loading, ± 2 standard deviations", title=f"Factor {factor} ({share})")
+    ax.set(xlabel="loading, ± 2 standard deviations", title=f"{called(p, k)} ({share})")
     if not np.all(inside > 0.5):
         ax.legend(frameon=False, fontsize="small")
     return ax

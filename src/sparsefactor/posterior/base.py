@@ -55,6 +55,12 @@ class Posterior:
         return self.labels.sample_names
 
     @property
+    def factor_names(self) -> list[str]:
+        """(n_factors,) the names that the prior gives, e.g. of gene sets, or "factor 1" and so on."""
+        given = self.prior.factor_names
+        return [f"factor {k + 1}" for k in range(self.n_factors)] if given is None else list(given)
+
+    @property
     def covariate_names(self) -> NDArray[Any]:
         """(c,) the names of the known covariates; (0,) where there were none."""
         return self.labels.covariate_names
@@ -269,7 +275,8 @@ class Posterior:
         Returns
         -------
         pandas.DataFrame
-            Columns features (how many are in), strongest (their names), share_of_variance (see `variance_explained`),
+            Columns name (where the prior names factors), features (how many are in), strongest (their names),
+            share_of_variance (see `variance_explained`),
             stability (of variational inference: the share of other trials that found it), r_hat (of draws: the worst
             of what belongs to it).
 

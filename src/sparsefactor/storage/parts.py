@@ -32,7 +32,16 @@ SPECIAL = {
     "record",
     "trial_history",
 }
-PRIOR_SCALARS = ("n_factors", "noise", "noise_shape", "noise_rate", "loading_shape", "loading_rate", "n_modules")
+PRIOR_SCALARS = (
+    "n_factors",
+    "noise",
+    "noise_shape",
+    "noise_rate",
+    "loading_shape",
+    "loading_rate",
+    "n_modules",
+    "factor_names",
+)
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -63,6 +63,11 @@ def elbo_shift(data: Data) -> float:
     return -data.n_observed * float(np.log(data.unit))
 
 
+def own_factors(prior: Prior, fitted: Prior) -> Prior:
+    """The prior as it was passed, of the factors that were fitted."""
+    return replace(prior, n_factors=fitted.K, inclusion=fitted.inclusion, factor_names=fitted.factor_names)
+
+
 def posterior(
     winner: Trial,
     trials: list[Trial],
@@ -113,7 +118,7 @@ def posterior(
     cosines = agreement(columns.f_mean, others)
     records = [trial.record(won=trial.number == winner.number) for trial in trials]
     return VIPosterior(
-        prior=arranged_prior(replace(prior, n_factors=cavi.prior.K, inclusion=cavi.prior.inclusion), order),
+        prior=arranged_prior(own_factors(prior, cavi.prior), order),
         labels=labels,
         loadings_mean=np.ascontiguousarray(mean),
         loadings_sd=np.ascontiguousarray(np.sqrt(np.maximum(variance, 0.0))),
