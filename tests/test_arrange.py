@@ -82,6 +82,7 @@ def test_parameters_are_those_of_the_columns() -> None:
 def test_joint_covariances_turn_with_the_signs() -> None:
     """The next update of the activations leaves a converged q where it is, only if all its parts turned together."""
     from sparsefactor.kernels.contract import VIColumns, VIRows
+    from sparsefactor.kernels.rows import RowVerbs
     from sparsefactor.vi.factors import taken
 
     rng = np.random.default_rng(0)
@@ -93,7 +94,7 @@ def test_joint_covariances_turn_with_the_signs() -> None:
         rng.normal(size=(K, N)), root @ root.swapaxes(1, 2), none, none, rng.random(K), rng.random(K), none, none
     )
     order, signs = np.array([2, 0, 1]), np.array([1, -1, -1])
-    new_rows, new_columns = taken(rows, columns, order, signs)
+    new_rows, new_columns = taken(RowVerbs(), rows, columns, order, signs)
     turn = np.eye(K)[order] * signs[:, None]
     np.testing.assert_allclose(new_columns.f_var[0], turn @ columns.f_var[0] @ turn.T)
     np.testing.assert_allclose(new_rows.mu @ new_columns.f_mean, rows.mu @ columns.f_mean)

@@ -46,7 +46,7 @@ def test_an_empty_factor_costs_what_the_prior_charges():
     prior = prior_for(3, inclusion=Beta(1.0, 1.0), **VAGUE)
     cavi = CAVI(data, prior, ReferenceKernels(data, prior))
     trial = Trial(0, "", cavi, emptied(cavi, random_vi_state(cavi), 1), accelerate=True)
-    smaller = without(trial, [1], "reference", None)
+    smaller = without(trial, [1])
     again = cavi.finish(trial.state.rows, trial.state.columns, np.ones(3))
     assert smaller.elbo - again.elbo == pytest.approx(np.log(10.0), abs=1e-8)
 

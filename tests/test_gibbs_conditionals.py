@@ -262,7 +262,7 @@ def test_module_rates_are_the_betas_of_the_log_joint():
     gibbs, state = with_modules()
     for own in (True, False):
         recorder = Certain(own)
-        pi, _ = gibbs.modules.sample_rates(state.rows.Z, state.member, recorder)
+        pi, _ = gibbs.modules.sample_rates(*gibbs.module_counts(state.rows, state.member), recorder)
         a, b = recorder.betas[0 if own else 1]
         for k, m in np.ndindex(K, 3 if own else 1):
             gap = []
@@ -282,7 +282,7 @@ def test_module_rates_are_the_betas_of_the_log_joint():
 def test_evidence_of_rates_is_their_integral():
     """By quadrature, where the Gibbs sampler has the beta function."""
     gibbs, state = with_modules()
-    size, active = gibbs.modules.counts(state.rows.Z, state.member)
+    size, active = gibbs.module_counts(state.rows, state.member)
     own, common = gibbs.modules.evidence(size, active)
 
     def integral(ones, zeros):
@@ -293,10 +293,7 @@ def test_evidence_of_rates_is_their_integral():
         assert own[k] == pytest.approx(np.log(np.prod(each)), rel=1e-6)
         assert common[k] == pytest.approx(np.log(integral(active[k].sum(), G - active[k].sum())), rel=1e-6)
     flips = np.array(
-        [
-            np.ptp(gibbs.modules.sample_rates(state.rows.Z, state.member, np.random.default_rng(t))[0], axis=1) > 0
-            for t in range(3000)
-        ]
+        [np.ptp(gibbs.modules.sample_rates(size, active, np.random.default_rng(t))[0], axis=1) > 0 for t in range(3000)]
     )
     p = np.exp(own) / (np.exp(own) + np.exp(common))
     assert np.all(np.abs(flips.mean(axis=0) - p) < 5 * np.sqrt(p * (1 - p) / 3000))
@@ -305,7 +302,9 @@ def test_evidence_of_rates_is_their_integral():
 def test_members_are_drawn_as_the_log_joint_has_them():
     gibbs, state = with_modules()
     rng = np.random.default_rng(0)
-    draws = np.array([gibbs.modules.sample_member(state.rows.Z, state.pi, state.w, rng) for _ in range(4000)])
+    draws = np.array(
+        [gibbs.modules.sample_member(gibbs.kernels, state.rows, state.pi, state.w, rng) for _ in range(4000)]
+    )
     for i in range(G):
         densities = [module_density(gibbs, state._replace(member=replaced(state.member, i, m))) for m in range(3)]
         p = np.exp(densities - np.logaddexp.reduce(densities))
@@ -319,7 +318,7 @@ def test_log_joint_with_modules_has_rates_and_weights_integrated_out(missing):
     gibbs, state = with_modules(missing)
     state, info = gibbs.sweep(state, (5, 6), 1)
     np.testing.assert_allclose(gibbs.rate(state), state.pi.T[state.member].mean(axis=0))
-    size, active = gibbs.modules.counts(state.rows.Z, state.member)
+    size, active = gibbs.module_counts(state.rows, state.member)
     own, common = gibbs.modules.evidence(size, active)
     pi, w = np.random.default_rng(0).uniform(0.1, 0.9, (K, 3)), np.array([0.5, 0.2, 0.3])
     conditional = np.sum(own - np.logaddexp(own, common))

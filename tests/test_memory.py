@@ -15,7 +15,7 @@ from sparsefactor.engine.cpu import CpuKernels
 from sparsefactor.engine.memory import Memory
 from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.vi.cavi import CAVI
-from sparsefactor.vi.modules import ModuleCAVI, unsorted
+from sparsefactor.vi.modules import ModuleCAVI
 
 
 def count(memory: Memory) -> int:
@@ -118,7 +118,7 @@ def sweeps(kind: str, G: int, missing: float) -> Sweeps:
     if kind == "vi":
         return Sweeps(state, lambda state: cavi.sweep(state, rescale=True))
     modules = ModuleCAVI(cavi)
-    return Sweeps(modules.sorted_by(state, unsorted(G, 3)), lambda state: modules.sweep(state, rescale=True))
+    return Sweeps(modules.sorted_by(state, kernels.vi_unsorted(3)), lambda state: modules.sweep(state, rescale=True))
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.1])

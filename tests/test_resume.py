@@ -258,7 +258,7 @@ def test_draws_beyond_the_checkpoint_are_written_again(tmp_path, whole, monkeypa
         ({"n_chains": 2}, r"has n_chains=3; got n_chains=2"),
         ({"moves": ()}, r"has moves=\['scale', 'rotation', 'shear', 'column', 'noise'\]; got moves=\[\]"),
         ({"init": "varimax"}, r"has init='random'; got init='varimax'"),
-        ({"backend": "reference"}, r"was made by CpuKernels; got ReferenceKernels; pass backend='cpu'"),
+        ({"backend": "reference"}, r"was made by cpu; got reference; pass backend='cpu'"),
         ({"precision": "double"}, r"has precision='single'; got precision='double'"),
         ({"n_draws": 129}, r"extended, not cut.*has n_draws=130; got n_draws=129; pass at least 130"),
     ],

@@ -35,7 +35,7 @@ def climbed(K, joint=True, X=SIM.X, **prior):
 @pytest.mark.parametrize("prior", [{}, {"noise": "sample"}, {"inclusion": 0.3}], ids=["learnt", "sample", "fixed"])
 def test_a_hop_leaves_out_empty_factors_and_comes_back_whole(joint, prior):
     cavi, state = climbed(9, joint, **prior)
-    hops = Hops(cavi, 0, "auto", None)
+    hops = Hops(cavi, 0)
     used = int(np.sum(~holds_nothing(cavi, state)))
     small, new = hops.from_state(state)
     assert min(9, used + SPARE) == small.prior.K
@@ -52,9 +52,9 @@ def test_a_hop_leaves_out_empty_factors_and_comes_back_whole(joint, prior):
 
 def test_hops_are_a_function_of_the_seed_and_their_number():
     cavi, state = climbed(5)
-    first, again = (Hops(cavi, 3, "auto", None).from_state(state)[1] for _ in range(2))
+    first, again = (Hops(cavi, 3).from_state(state)[1] for _ in range(2))
     np.testing.assert_array_equal(first.rows.mu, again.rows.mu)
-    hops = Hops(cavi, 3, "auto", None)
+    hops = Hops(cavi, 3)
     one, other = hops.from_state(state)[1], hops.from_state(state)[1]
     assert not np.array_equal(one.rows.mu, other.rows.mu)
 

@@ -58,6 +58,11 @@ class Data:
         return self.Y.shape[1]
 
     @property
+    def is_single(self) -> bool:
+        """Whether Y is of single precision."""
+        return self.Y.dtype != np.float64
+
+    @property
     def is_complete(self) -> bool:
         return self.observed is None
 

@@ -51,9 +51,9 @@ def test_sampler_with_modules_passes(missing):
 class DenseModules(Modules):
     """Draws the weights as if their prior were uniform."""
 
-    def sample_rates(self, Z, member, rng):
-        pi, _ = super().sample_rates(Z, member, rng)
-        return pi, rng.dirichlet(1.0 + np.bincount(member, minlength=self.M))
+    def sample_rates(self, size, active, rng):
+        pi, _ = super().sample_rates(size, active, rng)
+        return pi, rng.dirichlet(1.0 + size)
 
 
 class AlwaysOwn(Modules):
@@ -67,8 +67,8 @@ class AlwaysOwn(Modules):
 class FlatMembers(Modules):
     """Draws a row's module without regard to the modules' weights."""
 
-    def sample_member(self, Z, pi, w, rng):
-        return super().sample_member(Z, pi, np.ones_like(w), rng)
+    def sample_member(self, engine, rows, pi, w, rng):
+        return super().sample_member(engine, rows, pi, np.ones_like(w), rng)
 
 
 @pytest.mark.statistical

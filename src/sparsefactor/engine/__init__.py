@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..data import Data
-from ..kernels.contract import Kernels
+from ..kernels.protocol import Kernels
 from ..kernels.reference import ReferenceKernels
 from ..model import Prior
 

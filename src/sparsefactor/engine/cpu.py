@@ -25,6 +25,7 @@ from ..kernels.cpu.packed import packed_size
 from ..kernels.cpu.shares import gibbs_shares, unpack_shares, vi_shares
 from ..kernels.cpu.tiles import TileSums, empty_tile_sums, packed_message, total_sums
 from ..kernels.cpu.vi_rows import FactorMajor, VIMessage, vi_scratch, vi_tiles
+from ..kernels.rows import RowVerbs
 from ..model import Beta, Prior
 from .blocks import Blocks, Part, by_rows, joined
 from .cpu_moves import CpuMoves
@@ -40,7 +41,7 @@ SHARE_COST = 0.1  # nanoseconds of an entry's part in a sample's matrix, for eac
 MOVE_COST = 30.0  # nanoseconds a row takes of a move's pass over the rows
 
 
-class CpuKernels(CpuMoves):
+class CpuKernels(CpuMoves, RowVerbs):
     """Numba kernels for one data set and prior. Safe to use from several Python threads at once.
 
     Results do not depend on n_threads (None: every core this process may use), to the bit, inside
@@ -56,11 +57,12 @@ class CpuKernels(CpuMoves):
         *,
         cuts: Sequence[int] = (),
         _split_small: bool = False,
+        _blocks: Blocks | None = None,
     ) -> None:
         """cuts: the tiles at which blocks of rows end, where there is to be more than one block."""
         prior = prior.in_units_of(data)
         self.data, self.prior = data, prior
-        self.blocks = Blocks(data, prior, cuts)
+        self.blocks = _blocks or Blocks(data, prior, cuts)
         self.masked, self.dtype = not data.is_complete, data.Y.dtype
         self.n_threads = available_cores() if n_threads is None else n_threads
         self.n_tiles = self.blocks.n_tiles
@@ -90,6 +92,17 @@ class CpuKernels(CpuMoves):
             kl = (shape - a) * digamma(shape) - gammaln(shape) + gammaln(a) - a * np.log(b) - shape
             self.vi_constants[2] = -kl.sum()
             self.gibbs_constants[1] = np.sum(a * np.log(b) - gammaln(a))
+
+    name = "cpu"
+
+    def with_prior(self, prior: Prior) -> CpuKernels:
+        """The same engine under another prior, which has the same noise and groups; the data are not copied."""
+        own = prior.in_units_of(self.data)
+        same = own.noise_shape == self.prior.noise_shape and np.array_equal(own.noise_rate, self.prior.noise_rate)
+        shared = same and own.noise == self.prior.noise and own.grouped == self.prior.grouped
+        return CpuKernels(
+            self.data, prior, self.n_threads, _split_small=self.split_small, _blocks=self.blocks if shared else None
+        )
 
     # ---- how much work there is -------------------------------------------------------------------------------
 

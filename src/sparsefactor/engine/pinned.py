@@ -18,7 +18,6 @@ from ..kernels.contract import (
     ColumnNoise,
     GibbsColumns,
     GibbsRows,
-    Kernels,
     Message,
     PrecisionNoise,
     RotationNoise,
@@ -27,6 +26,8 @@ from ..kernels.contract import (
     VIColumns,
     VIRows,
 )
+from ..kernels.protocol import Kernels
+from ..kernels.rows import RowVerbs
 from ..model import LOG_2PI, Beta, Prior
 
 CERTAIN = 80.0  # prior log odds of a direction's inclusion: its probability is one to the last bit
@@ -40,7 +41,7 @@ def extended(prior: Prior, d: int) -> Prior:
     return replace(prior, n_factors=prior.K + d, inclusion=inclusion, factor_names=None)
 
 
-class PinnedKernels:
+class PinnedKernels(RowVerbs):
     """`Kernels` of the free factors, around an engine with the directions as further ones."""
 
     def __init__(self, inner: Kernels, data: Data, prior: Prior) -> None:
@@ -48,6 +49,11 @@ class PinnedKernels:
         self.inner, self.data, self.prior, self.K = inner, data, prior.in_units_of(data), prior.K
         self.C = data.design.basis
         self.d, self.alpha = len(self.C), data.base_precision
+        self.name = inner.name
+
+    def with_prior(self, prior: Prior) -> PinnedKernels:
+        """The same engine under another prior."""
+        return PinnedKernels(self.inner.with_prior(extended(prior, self.d)), self.data, prior)
 
     # ---- between the two views ------------------------------------------------------------------------------------
 

@@ -6,7 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaln, expit, gammaln
 
-from ..kernels.contract import Array
+from ..kernels.contract import Array, GibbsRows
+from ..kernels.noise import row_stream
+from ..kernels.protocol import Kernels
 from ..model import Beta
 
 Members = NDArray[np.intp]
@@ -18,31 +20,17 @@ class Modules:
     def __init__(self, inclusion: Beta, M: int) -> None:
         self.a, self.b, self.M = inclusion.a, inclusion.b, M
 
-    def dealt(self, n_features: int) -> Members:
-        """Features dealt out to the modules in turn, to set out from: the first sweeps sort them."""
-        return np.arange(n_features, dtype=np.intp) % self.M
+    def logit(self, pi: Array) -> Array:
+        """(M, K) prior log odds of inclusion."""
+        return np.ascontiguousarray((np.log(pi) - np.log1p(-pi)).T)
 
-    def logit(self, pi: Array, member: Members) -> Array:
-        """(G, K) prior log odds of inclusion."""
-        return np.ascontiguousarray((np.log(pi) - np.log1p(-pi)).T[member])
+    def rate(self, pi: Array, size: Array) -> Array:
+        """(K,) the mean over rows of their module's rate; size: (M,) rows in each module."""
+        return np.asarray(pi @ (size / size.sum()))
 
-    def rate(self, pi: Array, member: Members) -> Array:
-        """(K,) the mean over rows of their module's rate."""
-        return np.asarray(pi @ (np.bincount(member, minlength=self.M) / len(member)))
-
-    def counts(self, Z: NDArray[np.int8], member: Members) -> tuple[Array, Array]:
-        """(M,) rows in each module, and (K, M) how many of them are active."""
-        one_hot = np.zeros((len(member), self.M))
-        one_hot[np.arange(len(member)), member] = 1.0
-        return one_hot.sum(axis=0), Z.T @ one_hot
-
-    def sample_member(self, Z: NDArray[np.int8], pi: Array, w: Array, rng: np.random.Generator) -> Members:
+    def sample_member(self, engine: Kernels, rows: GibbsRows, pi: Array, w: Array, rng: np.random.Generator) -> Members:
         """c_i given z_i, the rates and the weights (2.13a)."""
-        log_p = Z @ np.log(pi) + (1 - Z) @ np.log1p(-pi) + np.log(w)
-        p = np.exp(log_p - log_p.max(axis=1, keepdims=True))
-        total = np.cumsum(p, axis=1)
-        chosen = np.sum(rng.random((len(Z), 1)) * total[:, -1:] >= total[:, :-1], axis=1)
-        return np.asarray(chosen, dtype=np.intp)
+        return engine.gibbs_members(rows, pi, w, row_stream(rng))
 
     def evidence(self, size: Array, active: Array) -> tuple[Array, Array]:
         """(K,) log p(z_k | c) with rates of the modules' own, and with a common one, the rates integrated out."""
@@ -51,9 +39,11 @@ class Modules:
         total = active.sum(axis=1)
         return own.sum(axis=1), betaln(self.a + total, self.b + size.sum() - total) - none
 
-    def sample_rates(self, Z: NDArray[np.int8], member: Members, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Which factors have rates of their own, these rates, and w, given the members (2.13b to 2.13d)."""
-        size, active = self.counts(Z, member)
+    def sample_rates(self, size: Array, active: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Which factors have rates of their own, these rates, and w, given the members (2.13b to 2.13d).
+
+        size: (M,) rows in each module; active: (K, M) how many of them are active.
+        """
         own, common = self.evidence(size, active)
         total = active.sum(axis=1, keepdims=True)
         pi = np.where(
@@ -64,17 +54,15 @@ class Modules:
         w = positive(rng.standard_gamma(1.0 / self.M + size))
         return clipped(pi), positive(w / w.sum())
 
-    def mean_rates(self, Z: NDArray[np.int8], member: Members) -> tuple[Array, Array]:
+    def mean_rates(self, size: Array, active: Array) -> tuple[Array, Array]:
         """The expectations of the modules' own rates and of w given the members."""
-        size, active = self.counts(Z, member)
-        return (self.a + active) / (self.a + self.b + size), (1.0 / self.M + size) / (1.0 + len(member))
+        return (self.a + active) / (self.a + self.b + size), (1.0 / self.M + size) / (1.0 + size.sum())
 
-    def log_density(self, Z: NDArray[np.int8], member: Members) -> float:
+    def log_density(self, size: Array, active: Array) -> float:
         """log p(Z, c) with rates and weights integrated out: an empty module's would tell nothing but noise (2.14)."""
-        size, active = self.counts(Z, member)
         own, common = self.evidence(size, active)
         total = np.sum(np.logaddexp(own, common)) - len(own) * np.log(2.0)
-        total += np.sum(gammaln(1.0 / self.M + size) - gammaln(1.0 / self.M)) - gammaln(1.0 + len(member))
+        total += np.sum(gammaln(1.0 / self.M + size) - gammaln(1.0 / self.M)) - gammaln(1.0 + size.sum())
         return float(total)
 
 

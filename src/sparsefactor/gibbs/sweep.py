@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from scipy.special import betaln, gammaln
 
 from ..data import Data
-from ..kernels.contract import NONE, Array, GibbsColumns, GibbsRows, Kernels, Message, Sums
+from ..kernels.contract import NONE, Array, GibbsColumns, GibbsRows, Message, Sums
 from ..kernels.noise import column_generator
+from ..kernels.protocol import Kernels
 from ..model import LOG_2PI, Beta, Prior, column_noise_posterior, log_gamma_density
 from .modules import Modules, clipped, positive
 
@@ -48,6 +49,7 @@ class GibbsInfo(NamedTuple):
     """What a sweep tells beside its draw."""
 
     log_joint: float
+    n_active: int  # loadings
 
 
 class Gibbs:
@@ -73,7 +75,7 @@ class Gibbs:
         power: of the likelihood (2.12). Below 1 the sweep is only for warming up.
         """
         state, sums = self.draw(state, key, sweep, power)
-        return state, GibbsInfo(log_joint=self.log_joint(state, sums))
+        return state, GibbsInfo(log_joint=self.log_joint(state, sums), n_active=int(sums.active.sum()))
 
     def draw(self, state: GibbsState, key: tuple[int, int], sweep: int, power: float = 1.0) -> tuple[GibbsState, Sums]:
         """A sweep's draw, and the sums over its rows."""
@@ -92,16 +94,20 @@ class Gibbs:
         if self.modules is None:
             pi, member, w = self.sample_pi(sums, rng), state.member, state.w
         else:
-            member = self.modules.sample_member(rows.Z, state.pi, state.w, rng)
-            pi, w = self.modules.sample_rates(rows.Z, member, rng)
+            member = self.modules.sample_member(self.kernels, rows, state.pi, state.w, rng)
+            pi, w = self.modules.sample_rates(*self.module_counts(rows, member), rng)
         return GibbsState(rows, F, alpha, pi, tau, np.ones(len(alpha)), member, w), sums
 
     def start(self, L: Array, F: Array) -> GibbsState:
         """A state around point values of L (G, K) and F (K, N); the first sweep redraws every row."""
+        return self.begin(self.kernels.gibbs_place(L), F)
+
+    def begin(self, rows: GibbsRows, F: Array) -> GibbsState:
+        """A state around a draw of the rows and F (K, N)."""
         K = len(F)
-        base = NONE if self.data.design is None else self.data.regression(L, F)
-        Z = (L != 0).astype(np.int8)
-        count, l2 = self.prior.sums(Z), self.prior.sums(L**2)
+        if self.data.design is not None:
+            rows = self.kernels.gibbs_regress(rows, F)
+        count, l2 = self.kernels.gibbs_counts(rows)
         alpha = (self.prior.loading_shape + 0.5 * count) / (self.prior.loading_rate + 0.5 * l2)
         pi = np.zeros(0)
         if isinstance(self.prior.inclusion, Beta):
@@ -109,14 +115,12 @@ class Gibbs:
             pi = (a + count) / (a + b + self.sizes)
         member, w = np.zeros(0, np.intp), NONE
         if self.modules is not None:
-            member = self.modules.dealt(len(L))
-            pi, w = self.modules.mean_rates(Z, member)
+            member = self.kernels.gibbs_deal(self.modules.M)
+            pi, w = self.modules.mean_rates(*self.module_counts(rows, member))
         tau = np.zeros(0)
         if self.column_noise:
-            rss = self.data.column_rss(*self.data.joined(L, F, base))
-            shape, rate = column_noise_posterior(self.data, self.prior, rss)
+            shape, rate = column_noise_posterior(self.data, self.prior, self.kernels.gibbs_column_rss(rows, F))
             tau = shape / rate
-        rows = GibbsRows(Z=Z, L=L.copy(), tau=np.ones(len(L)), base=base)
         return GibbsState(rows, F.copy(), alpha, pi, tau, np.ones(K), member, w)
 
     def message(self, state: GibbsState, power: float = 1.0) -> Message:
@@ -145,7 +149,7 @@ class Gibbs:
     def logit(self, state: GibbsState) -> Array:
         """(1, V or G, K) prior log odds of inclusion."""
         if self.modules is not None:
-            return self.modules.logit(state.pi, state.member)
+            return self.kernels.gibbs_module_logit(self.modules.logit(state.pi), state.member)
         if self.prior.learns_inclusion:
             logit = np.log(state.pi) - np.log1p(-state.pi)
             return np.ascontiguousarray(logit.reshape(len(logit), -1).T)
@@ -154,8 +158,13 @@ class Gibbs:
     def rate(self, state: GibbsState) -> Array:
         """(K,) the rate of inclusion over all rows; (0,) where it is given."""
         if self.modules is not None:
-            return self.modules.rate(state.pi, state.member)
+            return self.modules.rate(state.pi, self.kernels.gibbs_module_sizes(state.member, self.modules.M))
         return state.pi if state.pi.ndim == 1 else np.asarray(state.pi @ (self.sizes / self.sizes.sum()))
+
+    def module_counts(self, rows: GibbsRows, member: Any) -> tuple[Array, Array]:
+        """(M,) rows in each module, and (K, M) how many of them are active."""
+        assert self.modules is not None
+        return self.kernels.gibbs_module_counts(rows, member, self.modules.M)
 
     def weight(self, tau: Array) -> Array:
         return tau if self.column_noise else self.ones
@@ -164,15 +173,16 @@ class Gibbs:
         """f_k -> f_k - e'C and base -> base + e l_k, e drawn exactly, for each factor in turn (2.18)."""
         assert self.data.design is not None
         C, alpha = self.data.design.basis, self.data.base_precision
-        F, base, L = state.F.copy(), state.rows.base.copy(), state.loadings
+        F, E = state.F.copy(), np.zeros((len(state.F), len(C)))
+        LL, base = self.kernels.gibbs_products(state.rows, state.scale)
         for k in range(len(F)):
-            Q = C @ C.T + alpha * (L[:, k] @ L[:, k]) * np.eye(len(C))
+            Q = C @ C.T + alpha * LL[k, k] * np.eye(len(C))
             root = np.linalg.cholesky(Q)
-            linear = C @ F[k] - alpha * (L[:, k] @ base)
+            linear = C @ F[k] - alpha * (base[k] + LL[k] @ E)
             e = np.linalg.solve(root.T, np.linalg.solve(root, linear) + rng.standard_normal(len(C)))
             F[k] -= e @ C
-            base += np.outer(L[:, k], e)
-        return state._replace(F=F, rows=state.rows._replace(base=base))
+            E[k] = e
+        return state._replace(F=F, rows=self.kernels.gibbs_slide(state.rows, state.scale[:, None] * E))
 
     # ---- the column step, one conditional each ------------------------------------------------------------------
 
@@ -236,7 +246,7 @@ class Gibbs:
         total += np.sum(gammaln(shape + 0.5 * sums.active) - gammaln(shape) - 0.5 * sums.active * LOG_2PI)
         total += np.sum(shape * np.log(rate) - (shape + 0.5 * sums.active) * np.log(rate + 0.5 * sums.l2))
         if self.modules is not None:
-            total += self.modules.log_density(state.rows.Z, state.member)
+            total += self.modules.log_density(*self.module_counts(state.rows, state.member))
         elif isinstance(prior.inclusion, Beta):
             a, b = prior.inclusion.a, prior.inclusion.b
             total += np.sum(betaln(a + sums.active, b + self.sizes - sums.active) - betaln(a, b))

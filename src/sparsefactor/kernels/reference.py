@@ -13,9 +13,10 @@ from ..model import Prior, gamma_kl
 from .contract import Array, GibbsRows, Message, RowNoise, Sums, VIColumns, VIRows
 from .noise import row_noise
 from .reference_moves import ReferenceMoves, draw_normal
+from .rows import RowVerbs
 
 
-class ReferenceKernels(ReferenceMoves):
+class ReferenceKernels(ReferenceMoves, RowVerbs):
     """The oracle as an engine for one data set and prior."""
 
     def __init__(self, data: Data, prior: Prior) -> None:
@@ -26,6 +27,12 @@ class ReferenceKernels(ReferenceMoves):
         self.by_group = (prior.K, len(prior.group_names)) if prior.grouped else (prior.K,)
         self.tau_shape = prior.noise_shape + 0.5 * data.row_count
         self.noise_rate = np.broadcast_to(prior.noise_rate if self.feature_noise else 1.0, data.n_features)
+
+    name = "reference"
+
+    def with_prior(self, prior: Prior) -> ReferenceKernels:
+        """The same engine under another prior."""
+        return type(self)(self.data, prior)
 
     def vi_shortcut(self, joint: bool) -> None:
         """None: the oracle takes no short cuts."""

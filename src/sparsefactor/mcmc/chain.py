@@ -44,6 +44,7 @@ class Chain:
         self.key = stream_key(plan.seed, number)
         self.sweep = 0
         self.log_joint = float("nan")
+        self.active = 0  # loadings of the last draw
         self.signal = np.zeros((gibbs.data.n_samples, gibbs.data.n_features))  # sum over kept draws of F'L'
         self.state: GibbsState | None = None
         self.generation = 0
@@ -56,17 +57,12 @@ class Chain:
     def done(self) -> bool:
         return self.sweep >= self.plan.n_sweeps
 
-    @property
-    def active(self) -> int:
-        """Active loadings of the current draw."""
-        return 0 if self.state is None else int(self.state.rows.Z.sum())
-
     def advance(self) -> None:
         """One sweep; keeps its draw where one is due."""
         assert self.state is not None
         beta = power(self.sweep, self.plan.n_warmup) if self.plan.temper else 1.0
         self.state, info = self.gibbs.sweep(self.state, self.key, self.sweep, beta)
-        self.log_joint = info.log_joint
+        self.log_joint, self.active = info.log_joint, info.n_active
         before = self.kept
         self.sweep += 1
         if self.kept > before:
@@ -76,11 +72,12 @@ class Chain:
         """Hand draw number t to the sink, in the public orientation."""
         assert self.state is not None
         state = self.state
-        noise: dict[str, Any] = {"feature": state.rows.tau, "shared": state.tau[:1].sum(), "sample": state.tau}
+        rows = self.gibbs.kernels.gibbs_fetch(state.rows, state.scale)
+        noise: dict[str, Any] = {"feature": rows.tau, "shared": state.tau[:1].sum(), "sample": state.tau}
         unit = self.gibbs.data.unit
         values = {
-            "loadings": state.loadings * unit,
-            "inclusion": state.rows.Z,
+            "loadings": rows.L * unit,
+            "inclusion": rows.Z,
             "activations": state.F.T,
             "noise_precision": noise[self.gibbs.prior.noise] / unit**2,
             "loading_precision": state.alpha.T / unit**2,
@@ -89,8 +86,8 @@ class Chain:
         }
         design = self.gibbs.data.design
         if design is not None:
-            values["intercept"] = design.intercepts(state.rows.base) * unit
-            values["covariate_loadings"] = design.loadings(state.rows.base) * unit
+            values["intercept"] = design.intercepts(rows.base) * unit
+            values["covariate_loadings"] = design.loadings(rows.base) * unit
         add_signal(self.signal, values["activations"], values["loadings"])
         self.sink.keep(self.number, t, values)
 
@@ -102,7 +99,7 @@ class Chain:
         self.sink.settle(self.number)
         pending = self.sink.pending(self.number, self.kept)
         arrays = {
-            **flatten(self.state),
+            **flatten(self.state._replace(rows=self.gibbs.kernels.gibbs_fetch(self.state.rows))),
             "signal": self.signal,
             **{f"pending/{name}": values for name, values in pending.items()},
         }
@@ -113,7 +110,8 @@ class Chain:
         """Go on from a checkpoint: to the bit what the chain was when it was written."""
         data, K = self.gibbs.data, self.gibbs.prior.K
         template = self.gibbs.start(np.zeros((data.n_features, K)), np.zeros((K, data.n_samples)))
-        self.state = unflatten(template, checkpoint.arrays)
+        state: GibbsState = unflatten(template, checkpoint.arrays)
+        self.state = state._replace(rows=self.gibbs.kernels.gibbs_return(state.rows))
         self.sweep, self.log_joint = checkpoint.sweep, checkpoint.log_joint
         self.signal = checkpoint.arrays["signal"]
         self.generation = checkpoint.generation + 1

@@ -32,8 +32,6 @@ from ..storage.record import made_by, read_record, write_record
 from ..storage.result import NAME
 from .checkpoint import Checkpoint, read_latest
 
-BACKEND_OF = {"CpuKernels": "cpu", "ReferenceKernels": "reference"}
-
 
 @dataclass(frozen=True)
 class RunFolder:
@@ -147,7 +145,7 @@ def reopen(path: Path, settings: dict[str, Any]) -> RunFolder:
             if name == "engine":
                 raise ValueError(
                     f"a run goes on with the backend it began with; the one in {str(path)!r} was made by {old}; got "
-                    f"{new}; pass {f'backend={BACKEND_OF[old]!r}' if old in BACKEND_OF else 'that backend'}, or "
+                    f"{new}; pass backend={old!r}, or "
                     "another path"
                 )
             raise ValueError(

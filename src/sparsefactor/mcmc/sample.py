@@ -238,7 +238,7 @@ def _sample_to(
     bars: Bars | None,
 ) -> MCMCPosterior:
     """Begin the run at `path`, or go on with it."""
-    settings = options.settings(gibbs.data, prior, type(gibbs.kernels).__name__)
+    settings = options.settings(gibbs.data, prior, gibbs.kernels.name)
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         begin = list(chain_starts(gibbs.data, prior, options, watcher, bars))
 

@@ -61,9 +61,11 @@ class MCMCProgress:
     seconds: float
     _state: GibbsState | None = field(init=False, repr=False, compare=False)
     _unit: float = field(init=False, repr=False, compare=False)
+    _fetch: Callable[..., Any] = field(init=False, repr=False, compare=False)
 
-    def _holding(self, state: GibbsState | None, unit: float) -> MCMCProgress:
-        """With the draw that its arrays are read from; unit: of the data that it is of."""
+    def _holding(self, state: GibbsState | None, fetch: Callable[..., Any], unit: float) -> MCMCProgress:
+        """With the draw that its arrays are read from, by `fetch`; unit: of the data that it is of."""
+        object.__setattr__(self, "_fetch", fetch)
         object.__setattr__(self, "_state", state)
         object.__setattr__(self, "_unit", unit)
         return self
@@ -71,17 +73,21 @@ class MCMCProgress:
     @property
     def loadings(self) -> Array:
         """(n_features, n_factors) loadings of the draw, under the sampler's own labels."""
-        return np.asarray(self._draw().loadings * self._unit)
+        return np.asarray(self._rows().L * self._unit)
 
     @property
     def inclusion(self) -> NDArray[np.int8]:
         """(n_features, n_factors) which loadings are included in the draw."""
-        return np.array(self._draw().rows.Z)
+        return np.array(self._rows().Z)
 
     @property
     def activations(self) -> Array:
         """(n_samples, n_factors) activations of the draw."""
         return np.ascontiguousarray(self._draw().F.T)
+
+    def _rows(self) -> Any:
+        draw = self._draw()
+        return self._fetch(draw.rows, draw.scale)
 
     def _draw(self) -> GibbsState:
         if self._state is None:
@@ -133,6 +139,13 @@ class Watcher:
             best_log_joint=self.log_joints.get(best, nan),
             seconds=time.monotonic() - self.begun,
         )
-        now._holding(None, 1.0) if moved is None else now._holding(moved.state, moved.gibbs.data.unit)
+        if moved is None:
+            now._holding(None, _nothing, 1.0)
+        else:
+            now._holding(moved.state, moved.gibbs.kernels.gibbs_fetch, moved.gibbs.data.unit)
         self.stopped = says_stop(self.callback(now))
         return self.stopped
+
+
+def _nothing(*_: Any) -> None:
+    """There is no draw yet."""

@@ -12,18 +12,9 @@ from .factors import taken
 
 def assignment_gain(cavi: CAVI, state: VIState) -> Array:
     """(K, K) the ELBO's part in z if factor k had the inclusion prior of factor p, q(z) adapting to it (3.14)."""
-    rows, prior = state.rows, cavi.prior
-    message = cavi.message(state.columns, np.ones(prior.K))
-    bayes_factor = 0.5 * (prior.by_row(message.log_alpha) + np.log(rows.s2) + rows.mu**2 / rows.s2)
-    groups = prior.factor_groups()
-    gain = np.empty((prior.K, prior.K))
-    for group in np.unique(groups):
-        logit = cavi.fixed_logit[:, [np.argmax(groups == group)]]
-        value = np.logaddexp(0.0, bayes_factor + logit) - np.logaddexp(0.0, logit)
-        gain[:, groups == group] = value.sum(axis=0)[:, None]
-    return gain
+    return cavi.kernels.vi_assignment_gain(state.rows, cavi.message(state.columns, np.ones(cavi.prior.K)))
 
 
 def reordered(cavi: CAVI, state: VIState, order: NDArray[np.intp]) -> VIState:
     """The factors in another order, so that factor order[p] comes under prior p, and one row pass."""
-    return cavi.finish(*taken(state.rows, state.columns, order), np.ones(len(order)))
+    return cavi.finish(*taken(cavi.kernels, state.rows, state.columns, order), np.ones(len(order)))

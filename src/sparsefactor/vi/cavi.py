@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from scipy.special import betaln, digamma
 
 from ..data import Data
-from ..kernels.contract import NONE, Array, Kernels, Message, Sums, VIColumns, VIRows
+from ..kernels.contract import NONE, Array, Message, Sums, VIColumns, VIRows
+from ..kernels.protocol import Kernels
 from ..model import LOG_2PI, Beta, Prior, column_noise_posterior, gamma_kl
 
 TERMS = ("likelihood", "loadings", "activations", "noise_precision", "loading_precision", "inclusion_rate")
@@ -51,33 +52,27 @@ class CAVI:
 
     def start(self, L: Array, F: Array, Z: NDArray[np.int8] | None = None) -> VIState:
         """The state that follows from point values of L (G, K), F (K, N) and, where they are known, inclusions Z."""
+        return self.begin(self.kernels.vi_place(L, Z), F, known=Z is not None)
+
+    def begin(self, rows: VIRows, F: Array, *, known: bool = False) -> VIState:
+        """The state that follows from rows at point values and F (K, N); known: whether their inclusions are."""
         K, N = F.shape
         empty = np.zeros(0)
-        eta = np.ones_like(L) if Z is None else Z.astype(np.float64)
-        rows = VIRows(mu=L.copy(), s2=np.zeros_like(L), eta=eta, tau=np.ones(len(L)))
         if self.data.design is not None:
-            base = self.data.regression(L, F)
-            rows = rows._replace(base=base, base_var=np.zeros_like(base))
-        sums_alpha = Sums(
-            LY=empty,
-            LL=empty,
-            LL_share=empty,
-            active=self.prior.sums(eta),
-            l2=self.prior.sums(L**2),
-            terms=empty,
-        )
+            rows = self.kernels.vi_regress(rows, F)
+        active, l2 = self.kernels.vi_counts(rows)
+        sums_alpha = Sums(LY=empty, LL=empty, LL_share=empty, active=active, l2=l2, terms=empty)
         alpha_shape, alpha_rate = self.update_alpha(sums_alpha)
         pi_a, pi_b = empty, empty
         if isinstance(self.prior.inclusion, Beta):
             pi_a, pi_b = (
                 np.full_like(alpha_shape, value) for value in (self.prior.inclusion.a, self.prior.inclusion.b)
             )
-            if Z is not None:
+            if known:
                 pi_a, pi_b = self.update_pi(sums_alpha)
         tau_shape, tau_rate = empty, empty
         if self.column_noise:
-            rss = self.data.column_rss(*self.data.joined(L, F, rows.base))
-            tau_shape, tau_rate = column_noise_posterior(self.data, self.prior, rss)
+            tau_shape, tau_rate = column_noise_posterior(self.data, self.prior, self.kernels.vi_column_rss(rows, F))
         columns = VIColumns(
             f_mean=F.copy(),
             f_var=np.zeros((self.n_covariances(), K, K)) if self.joint else np.zeros((K, N)),
@@ -116,7 +111,8 @@ class CAVI:
 
     def finish(self, rows: VIRows, columns: VIColumns, scale: Array) -> VIState:
         """The row pass, and the ELBO of the state it ends in."""
-        rows, columns = landed(rows, columns)
+        if columns.slide is not NONE:  # it was taken at the rows' present scale
+            rows, columns = self.kernels.vi_slide(rows, columns.slide), columns._replace(slide=NONE)
         if self.shortcut is not None:
             rows, sums, terms, elbo = self.shortcut.finish(rows, columns, scale)
             return VIState(rows, columns, sums, terms, elbo)
@@ -213,15 +209,7 @@ class CAVI:
         """f_k -> f_k - e'C, base -> base + e l_k at the e that maximises the ELBO but for base's own prior (3.19)."""
         assert self.data.design is not None
         C, weight = self.data.design.basis, self.weight(columns)
-        mean = rows.eta * rows.mu
-        spread = rows.tau[:, None] * (rows.eta * (rows.mu**2 + rows.s2) - mean**2)
-        if self.data.observed is None:
-            H = 1.0 + weight[:, None] * spread.sum(axis=0)
-        else:
-            H = np.zeros((len(weight), spread.shape[1]))
-            for part in self.data.chunks():
-                H += self.data.observed[part].T.astype(np.float64) @ spread[part]
-            H = 1.0 + weight[:, None] * H
+        H = 1.0 + weight[:, None] * self.kernels.vi_spread(rows)
         gram = np.einsum("jk,pj,qj->kpq", H, C, C, optimize=True)
         linear = np.einsum("jk,pj,kj->kp", H, C, columns.f_mean, optimize=True)
         slide = np.linalg.solve(gram, linear[:, :, None])[:, :, 0]
@@ -318,14 +306,6 @@ class CAVI:
     def pi_term(self, columns: VIColumns) -> float:
         """-KL(q(pi) || p(pi)) (3.9b)."""
         return -float(beta_kl(columns.pi_a, columns.pi_b, self.prior.inclusion).sum()) if len(columns.pi_a) else 0.0
-
-
-def landed(rows: VIRows, columns: VIColumns) -> tuple[VIRows, VIColumns]:
-    """Rows with the slide that the columns bring put into their base; it was taken at the rows' present scale."""
-    if columns.slide is NONE:
-        return rows, columns
-    base = rows.base + (rows.eta * rows.mu) @ columns.slide
-    return rows._replace(base=base), columns._replace(slide=NONE)
 
 
 def beta_kl(A: Array, B: Array, prior: Beta) -> Array:

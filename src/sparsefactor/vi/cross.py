@@ -34,9 +34,8 @@ def crossed(cavi: CAVI, one: VIState, other: VIState, rng: np.random.Generator) 
 def with_factors(cavi: CAVI, one: VIState, places: np.ndarray, other: VIState, factors: np.ndarray) -> VIState:
     """`one` with factors of `other` in some places, and one row pass."""
     rows, columns = one.rows, one.columns
-    their_rows, their_columns = taken(other.rows, other.columns, factors)
-    mu, s2, eta = rows.mu.copy(), rows.s2.copy(), rows.eta.copy()
-    mu[:, places], s2[:, places], eta[:, places] = their_rows.mu, their_rows.s2, their_rows.eta
+    rows = cavi.kernels.vi_put(rows, places, other.rows, factors)
+    _, their_columns = taken(cavi.kernels, other.rows, other.columns, factors)
     f_mean, f_var = columns.f_mean.copy(), columns.f_var.copy()
     f_mean[places] = their_columns.f_mean
     if f_var.ndim == 3:
@@ -50,4 +49,4 @@ def with_factors(cavi: CAVI, one: VIState, places: np.ndarray, other: VIState, f
         if len(values):
             changed[name] = values.copy()
             changed[name][places] = getattr(their_columns, name)
-    return cavi.finish(rows._replace(mu=mu, s2=s2, eta=eta), columns._replace(**changed), np.ones(cavi.prior.K))
+    return cavi.finish(rows, columns._replace(**changed), np.ones(cavi.prior.K))

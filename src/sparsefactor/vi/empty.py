@@ -26,8 +26,6 @@ def emptied(cavi: CAVI, state: VIState, k: int) -> VIState:
 def cleared(cavi: CAVI, rows: VIRows, columns: VIColumns, k: int) -> tuple[VIRows, VIColumns]:
     """q with no loading on factor k and all that belongs to it at its prior."""
     prior = cavi.prior
-    mu, eta = rows.mu.copy(), rows.eta.copy()
-    mu[:, k], eta[:, k] = 0.0, 0.0
     f_mean, f_var = columns.f_mean.copy(), columns.f_var.copy()
     f_mean[k] = 0.0
     if f_var.ndim == 3:
@@ -46,13 +44,13 @@ def cleared(cavi: CAVI, rows: VIRows, columns: VIColumns, k: int) -> tuple[VIRow
             pi_a=_with(columns.pi_a, k, prior.inclusion.a),
             pi_b=_with(columns.pi_b, k, prior.inclusion.b + cavi.sizes),
         )
-    return rows._replace(mu=mu, eta=eta), changed
+    return cavi.kernels.vi_clear(rows, k), changed
 
 
 def holds_nothing(cavi: CAVI, state: VIState) -> NDArray[np.bool_]:
     """(K,) which factors contribute nothing to the signal."""
-    L, F = state.rows.eta * state.rows.mu, state.columns.f_mean
-    return is_empty(np.sum(L**2, axis=0) * np.sum(F**2, axis=1), cavi.data.centred_ss)
+    content = cavi.kernels.vi_content(state.rows) * np.sum(state.columns.f_mean**2, axis=1)
+    return is_empty(content, cavi.data.centred_ss)
 
 
 def _with(values: np.ndarray, k: int, value: Any) -> np.ndarray:

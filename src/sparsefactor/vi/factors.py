@@ -8,10 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels.contract import Array, VIColumns, VIRows
+from ..kernels.protocol import Kernels
 
 
 def taken(
-    rows: VIRows, columns: VIColumns, order: NDArray[np.intp], signs: NDArray[Any] | None = None
+    engine: Kernels,
+    rows: VIRows,
+    columns: VIColumns,
+    order: NDArray[np.intp],
+    signs: NDArray[Any] | None = None,
 ) -> tuple[VIRows, VIColumns]:
     """q of the factors in `order`, of which those with a negative sign are turned round."""
     sign = np.ones(len(order)) if signs is None else signs.astype(np.float64)
@@ -22,12 +27,7 @@ def taken(
     joint = columns.f_var.ndim == 3
     f_var = columns.f_var[:, order][:, :, order] * np.outer(sign, sign) if joint else columns.f_var[order]
     return (
-        rows._replace(
-            mu=np.ascontiguousarray(rows.mu[:, order]) * sign,
-            s2=np.ascontiguousarray(rows.s2[:, order]),
-            eta=np.ascontiguousarray(rows.eta[:, order]),
-            within=np.ascontiguousarray(rows.within[:, order]) if rows.within.ndim == 3 else rows.within,
-        ),
+        engine.vi_take(rows, order, sign),
         columns._replace(
             f_mean=columns.f_mean[order] * sign[:, None],
             f_var=f_var,

@@ -20,7 +20,7 @@ from ..progress import Bars, is_shown
 from ..record import record_of
 from ..start import INITS, Start
 from .cavi import CAVI
-from .modules import ModuleCAVI, in_modules, moduled, unsorted
+from .modules import ModuleCAVI, in_modules, moduled
 from .prune import pruned
 from .result import elbo_shift, mean_signal, posterior
 from .rounding import all_rounding
@@ -253,7 +253,7 @@ def best_of(trials: list[Trial]) -> Trial:
         why = (
             "the factors explain these data to within rounding" if finite else "sums of squares of these data overflow"
         )
-        single = best.cavi.data.Y.dtype != np.float64
+        single = best.cavi.data.is_single
         remedy = "pass dtype=float64" if single else "rescale X to unit variance, or raise noise_rate"
         raise ValueError(f"the ELBO must be one that this precision can compute; it is not, since {why}; {remedy}")
     return best
@@ -265,14 +265,14 @@ def best_under_modules(trials: list[Trial], tried: list[Trial]) -> Trial:
     if any(np.isfinite(trial.elbo) for trial in done):
         return best_of(done)
     best = best_of(trials)
-    return in_modules(best, ModuleCAVI(best.cavi), unsorted(best.cavi.data.n_features, best.cavi.prior.n_modules))
+    return in_modules(best, ModuleCAVI(best.cavi), best.cavi.kernels.vi_unsorted(best.cavi.prior.n_modules))
 
 
 def refined(winner: Trial, options: Options, trials: list[Trial], tried: list[Trial], watcher: Watcher) -> Trial:
     """What is asked for beyond the fit: fewer factors, modules."""
     if options.prune:
         watcher.phase = "prune"
-        winner = trials[winner.number] = pruned(winner, options.tolerance, options.backend, options.n_threads)
+        winner = trials[winner.number] = pruned(winner, options.tolerance)
         winner.advance(options.max_iter, options.tolerance)
     if winner.cavi.prior.n_modules > 1 and np.isfinite(winner.elbo):
         watcher.phase = "modules"

@@ -12,11 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..engine import build_kernels
 from ..gibbs.moves import MOVES
 from ..gibbs.sweep import Gibbs
 from ..kernels.contract import VIColumns, VIRows
-from ..kernels.noise import stream_key
+from ..kernels.noise import row_stream, stream_key
 from .cavi import CAVI, VIState
 from .empty import cleared, holds_nothing
 from .factors import taken
@@ -30,8 +29,8 @@ SPARE = 2  # empty factors that a run may fill
 class Hops:
     """Excursions by Gibbs sampling from states of one `CAVI`."""
 
-    def __init__(self, cavi: CAVI, seed: int, backend: str, n_threads: int | None) -> None:
-        self.whole, self.seed, self.backend, self.n_threads = cavi, seed, backend, n_threads
+    def __init__(self, cavi: CAVI, seed: int) -> None:
+        self.whole, self.seed = cavi, seed
         self.count = 0
         self.kits: dict[int, tuple[CAVI, Gibbs]] = {}
         self.exchangeable = cavi.n_kinds == 1 and not (
@@ -43,13 +42,12 @@ class Hops:
         cavi, gibbs = self.kit(self.wanted(state))
         rows, columns = self.resized(self.whole, cavi, state)
         rng = np.random.default_rng([self.seed, self.count, 11])
-        Z = rng.random(rows.eta.shape) < rows.eta
-        draw = gibbs.start(np.where(Z, rows.mu, 0.0), columns.f_mean)
+        draw = gibbs.begin(cavi.kernels.vi_draw(rows, row_stream(rng)), columns.f_mean)
         key = stream_key(self.seed, self.count)
         self.count += 1
         for sweep in range(sweeps):
             draw = gibbs.draw(draw, key, sweep)[0]
-        return cavi, cavi.start(draw.loadings, draw.F, np.asarray(draw.rows.Z))
+        return cavi, cavi.begin(cavi.kernels.vi_at_draw(draw.rows, draw.scale), draw.F, known=True)
 
     def whole_of(self, cavi: CAVI, state: VIState) -> VIState:
         """The state with as many factors as there are in all, the ones it lacks empty."""
@@ -70,7 +68,7 @@ class Hops:
             cavi, data = self.whole, self.whole.data
             if cavi.prior.K != K:
                 prior = cavi.prior.take(np.arange(K))
-                cavi = CAVI(data, prior, build_kernels(data, prior, self.backend, self.n_threads), joint=cavi.joint)
+                cavi = CAVI(data, prior, cavi.kernels.with_prior(prior), joint=cavi.joint)
             moves = [MOVES[name]() for name in USED]
             for move in moves:
                 move.every = EVERY  # a run is judged by where it ends, and moves take most of its time
@@ -87,7 +85,7 @@ class Hops:
         bare = holds_nothing(old, state)
         order = np.argsort(np.where(bare, np.inf, -strength), kind="stable")[: new.prior.K]
         extra = new.prior.K - len(order)
-        rows, columns = taken(rows, columns, np.append(order, np.zeros(extra, dtype=np.intp)))
+        rows, columns = taken(old.kernels, rows, columns, np.append(order, np.zeros(extra, dtype=np.intp)))
         for k in range(len(order), new.prior.K):
             rows, columns = cleared(new, rows, columns, k)
         return rows, columns

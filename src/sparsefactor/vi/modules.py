@@ -8,10 +8,8 @@ features in one module.
 from __future__ import annotations
 
 import time
-import warnings
 
 import numpy as np
-from scipy.cluster.vq import kmeans2
 from scipy.special import betaln, digamma, expit, gammaln, xlogy
 
 from ..kernels.contract import NONE, Array, Message, Sums, VIColumns, VIRows
@@ -19,9 +17,7 @@ from ..model import Beta
 from .cavi import CAVI, VIState, beta_kl, landed
 from .trial import Tolerance, Trial
 
-ROUNDS = 10  # of k-means, which sorts the features
 LOOK = 20  # iterations after which the sortings are compared
-DOUBT = 0.3  # of a feature's first membership, spread over the modules in use
 
 
 class ModuleCAVI(CAVI):
@@ -35,14 +31,12 @@ class ModuleCAVI(CAVI):
 
     def sorted_by(self, state: VIState, member: Array) -> VIState:
         """The state that follows when features belong to modules as `member` (G, M) says."""
-        rows = state.rows
-        within = np.repeat(rows.eta[:, :, None], self.M, axis=2)
-        sums = state.sums._replace(
-            active=rows.eta.sum(axis=0), members=member.sum(axis=0), active_in=rows.eta.T @ member
-        )
+        rows, members, active_in = self.kernels.vi_sort(state.rows, member)
+        active, _ = self.kernels.vi_counts(rows)
+        sums = state.sums._replace(active=active, members=members, active_in=active_in)
         pi_a, pi_b = self.update_pi(sums)
         columns = self.with_modules(state.columns._replace(pi_a=pi_a, pi_b=pi_b), sums)
-        return self.finish(rows._replace(member=member, within=within), columns, np.ones(self.prior.K))
+        return self.finish(rows, columns, np.ones(self.prior.K))
 
     # ---- a sweep ------------------------------------------------------------------------------------------------
 
@@ -123,7 +117,7 @@ class ModuleCAVI(CAVI):
         rows, columns, sums = state.rows, state.columns, state.sums
         every = np.append(order, self.M)
         return state._replace(
-            rows=rows._replace(member=rows.member[:, order], within=rows.within[:, :, order]),
+            rows=self.kernels.vi_order_modules(rows, order),
             columns=columns._replace(
                 pi_a=columns.pi_a[:, every], pi_b=columns.pi_b[:, every], w_shape=columns.w_shape[order]
             ),
@@ -134,7 +128,7 @@ class ModuleCAVI(CAVI):
         """What the public result tells of modules."""
         columns = state.columns
         return {
-            "module_prob": np.ascontiguousarray(state.rows.member),
+            "module_prob": np.ascontiguousarray(self.kernels.vi_fetch(state.rows).member),
             "module_rate_mean": np.ascontiguousarray(self.rates(columns).T),
             "module_weight_mean": columns.w_shape / columns.w_shape.sum(),
         }
@@ -154,10 +148,10 @@ def moduled(trial: Trial, tolerance: Tolerance, max_iter: int, rng: np.random.Ge
     tried: is given every state on the way, so that an interruption finds them there.
     """
     begin, spent = time.perf_counter(), trial.iterations
-    cavi, eta = ModuleCAVI(trial.cavi), trial.state.rows.eta
-    whole = in_modules(trial, cavi, unsorted(len(eta), cavi.M))
+    cavi = ModuleCAVI(trial.cavi)
+    whole = in_modules(trial, cavi, cavi.kernels.vi_unsorted(cavi.M))
     tried.append(whole)
-    chosen = sortings(eta, cavi.M, rng)
+    chosen = cavi.kernels.vi_sortings(trial.state.rows, cavi.M, rng)
     look = min(LOOK, (max_iter - spent) // len(chosen) - 1)
     if look < 1:
         return whole  # not converged: its features have not been sorted
@@ -178,22 +172,3 @@ def in_modules(trial: Trial, cavi: ModuleCAVI, member: Array) -> Trial:
     new = trial.continued(cavi, cavi.sorted_by(trial.state, member))
     new.begin_trace()
     return new
-
-
-def unsorted(n_features: int, M: int) -> Array:
-    """(G, M) memberships: all features in one module."""
-    member = np.zeros((n_features, M))
-    member[:, 0] = 1.0
-    return member
-
-
-def sortings(eta: Array, M: int, rng: np.random.Generator) -> list[Array]:
-    """(G, M) memberships to set out from: 2, 4, 8, ... and at last M clusters of the features by their inclusions."""
-    found = []
-    most = min(M, len(eta))
-    for k in [2**power for power in range(1, 30) if 2**power < most] + [most]:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an empty cluster is a module to spare
-            _, label = kmeans2(eta, k, iter=ROUNDS, minit="++", seed=rng)
-        found.append((1.0 - DOUBT) * np.eye(M)[label] + DOUBT * (np.arange(M) < k) / k)
-    return found

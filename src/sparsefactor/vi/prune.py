@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..engine import build_kernels
 from .cavi import CAVI
 from .empty import holds_nothing
 from .factors import taken
@@ -13,18 +12,18 @@ from .trial import Tolerance, Trial
 SETTLE = 60  # iterations that the rest may take to make up for a factor's removal
 
 
-def without(trial: Trial, gone: list[int], backend: str, n_threads: int | None) -> Trial:
+def without(trial: Trial, gone: list[int]) -> Trial:
     """The trial with some factors taken out and one row pass made without them."""
     old = trial.cavi
     keep = np.array([k for k in range(old.prior.K) if k not in gone])
     prior = old.prior.take(keep)
-    cavi = CAVI(old.data, prior, build_kernels(old.data, prior, backend, n_threads), joint=old.joint)
-    rows, columns = taken(trial.state.rows, trial.state.columns, keep)
+    cavi = CAVI(old.data, prior, old.kernels.with_prior(prior), joint=old.joint)
+    rows, columns = taken(old.kernels, trial.state.rows, trial.state.columns, keep)
     state = cavi.finish(rows, columns, np.ones(len(keep)))
     return trial.continued(cavi, state)
 
 
-def pruned(trial: Trial, tolerance: Tolerance, backend: str, n_threads: int | None) -> Trial:
+def pruned(trial: Trial, tolerance: Tolerance) -> Trial:
     """The trial after every removal that raises its ELBO: the empty factors at once, then the weakest one by one."""
     best = trial
     bare = holds_nothing(best.cavi, best.state)
@@ -32,10 +31,10 @@ def pruned(trial: Trial, tolerance: Tolerance, backend: str, n_threads: int | No
     if bare.all():
         empty = empty[1:]  # a model keeps at least one factor
     if empty:
-        best = _better(best, without(best, empty, backend, n_threads), tolerance)
+        best = _better(best, without(best, empty), tolerance)
     while best.cavi.prior.K > 1:
         strength = best.cavi.strength(best.state)
-        smaller = _better(best, without(best, [int(np.argmin(strength))], backend, n_threads), tolerance)
+        smaller = _better(best, without(best, [int(np.argmin(strength))]), tolerance)
         if smaller is best:
             return best
         best = smaller

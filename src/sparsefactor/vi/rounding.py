@@ -19,14 +19,10 @@ SLACK = 1e-6  # of the likelihood's size, for the rounding of an ordinary sum
 def most_likelihood(cavi: CAVI, state: VIState) -> float:
     """What the ELBO's term `likelihood` cannot exceed: (3.10) without the variances of loadings and activations."""
     data, prior, columns = cavi.data, cavi.prior, state.columns
-    L, F = state.rows.eta * state.rows.mu, columns.f_mean
     if prior.noise == "feature":
-        tau, rss, count = state.rows.tau, data.row_rss(*data.joined(L, F, state.rows.base)), data.row_count
-        shape = prior.noise_shape + 0.5 * count
-    else:
-        rss = data.column_rss(*data.joined(L, F, state.rows.base))
-        tau, count = cavi.weight(columns), data.column_count
-        shape = columns.tau_shape
+        return cavi.kernels.vi_likelihood(state.rows, columns.f_mean)
+    tau, rss, count = cavi.weight(columns), cavi.kernels.vi_column_rss(state.rows, columns.f_mean), data.column_count
+    shape = columns.tau_shape
     log_tau = digamma(shape) - np.log(shape) + np.log(tau)
     return float(0.5 * (count @ (log_tau - LOG_2PI) - tau @ rss))
 

@@ -97,7 +97,7 @@ class Search:
 
         Where all finalists agree, one hop from there is to confirm it.
         """
-        hops = Hops(self.cavi, self.options.seed, self.options.backend, self.options.n_threads)
+        hops = Hops(self.cavi, self.options.seed)
         if self.told["agreeing"] >= ENOUGH and not self.hop(hops, lineages[0], 1, CONFIRMING):
             return lineages[0]
         for lineage in lineages:

@@ -189,7 +189,7 @@ class Trial:
     def thin(self, max_iter: int, tolerance: Tolerance) -> bool:
         """Empty factors, the weakest first, where the rest makes up for it; whether any was."""
         begin, found, rising = time.perf_counter(), False, True
-        hopeless = HOPELESS * sum(self.state.columns.f_mean.shape[1:] + self.state.rows.tau.shape)
+        hopeless = HOPELESS * sum((self.cavi.data.n_samples, self.cavi.data.n_features))
         idle: set[int] = set()  # factors that hold nothing, and of which that is known
         while rising:
             rising, failures = False, 0

@@ -65,9 +65,11 @@ class VIProgress:
     seconds: float
     _state: VIState = field(init=False, repr=False, compare=False)
     _unit: float = field(init=False, repr=False, compare=False)
+    _fetch: Callable[[Any], Any] = field(init=False, repr=False, compare=False)
 
-    def _holding(self, state: VIState, unit: float) -> VIProgress:
-        """With the state that its arrays are read from; unit: of the data that it is of."""
+    def _holding(self, state: VIState, fetch: Callable[[Any], Any], unit: float) -> VIProgress:
+        """With the state that its arrays are read from, by `fetch`; unit: of the data that it is of."""
+        object.__setattr__(self, "_fetch", fetch)
         object.__setattr__(self, "_state", state)
         object.__setattr__(self, "_unit", unit)
         return self
@@ -75,13 +77,13 @@ class VIProgress:
     @property
     def loadings(self) -> Array:
         """(n_features, n_factors) posterior mean of the loadings, in the order and signs of this trial."""
-        rows = self._state.rows
+        rows = self._fetch(self._state.rows)
         return np.asarray(rows.eta * rows.mu * self._unit)
 
     @property
     def inclusion_prob(self) -> Array:
         """(n_features, n_factors) inclusion probabilities."""
-        return np.array(self._state.rows.eta)
+        return np.array(self._fetch(self._state.rows).eta)
 
     @property
     def activations(self) -> Array:
@@ -121,7 +123,7 @@ class Watcher:
             best_elbo=best.elbo + self.elbo_shift,
             n_hops=self.n_hops,
             seconds=time.monotonic() - self.begun,
-        )._holding(trial.state, self.unit)
+        )._holding(trial.state, trial.cavi.kernels.vi_fetch, self.unit)
         if show and self.bars is not None:
             self.bars.show("VI", line(now))
         if self.callback is not None and says_stop(self.callback(now)):

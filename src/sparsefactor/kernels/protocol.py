@@ -1,0 +1,84 @@
+"""What an engine must provide: passes, moves and verbs, by the shapes of kernels/contract.py (docs/math.md, 4)."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from .contract import (
+    Array,
+    ColumnNoise,
+    GibbsColumns,
+    GibbsRows,
+    Message,
+    PrecisionNoise,
+    RotationNoise,
+    ShearNoise,
+    Sums,
+    VIColumns,
+    VIRows,
+)
+from .verbs import Verbs
+
+
+class VIShortcut(Protocol):
+    """A whole iteration of VI without Python in between; the equations are those of vi/cavi.py."""
+
+    def next_columns(self, columns: VIColumns, sums: Sums, rescale: bool) -> tuple[VIColumns, Array]:
+        """The column step, each factor at its best scale if asked for, and what the rows are to be multiplied by."""
+        ...
+
+    def finish(self, rows: VIRows, columns: VIColumns, scale: Array) -> tuple[VIRows, Sums, Array, float]:
+        """The row pass, the ELBO's terms and the ELBO."""
+        ...
+
+
+class Kernels(Verbs, Protocol):
+    """An engine: built for one data set and prior, asked for one pass at a time. Inputs are never modified."""
+
+    def vi_row_pass(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]: ...
+
+    def vi_module_pass(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]:
+        """The row pass under a prior with modules (3.17)."""
+        ...
+
+    def vi_shortcut(self, joint: bool) -> VIShortcut | None:
+        """Where this engine has one for its data and prior."""
+        ...
+
+    def vi_activations(self, columns: VIColumns, sums: Sums, weight: Array) -> tuple[Array, Array]:
+        """New (f_mean, f_var); weight: (N,) column precisions (ones for noise="feature")."""
+        ...
+
+    def gibbs_row_pass(self, rows: GibbsRows, message: Message, noise: Any) -> tuple[GibbsRows, Sums]:
+        """`noise` is what this engine's `row_noise` made."""
+        ...
+
+    def gibbs_activations(self, sums: Sums, weight: Array, normal: Array) -> Array:
+        """A draw of F, (K, N), from standard normals (K, N)."""
+        ...
+
+    def gibbs_shear(self, rows: GibbsRows, columns: GibbsColumns, noise: ShearNoise) -> tuple[GibbsRows, Array]:
+        """New rows and F (K, N) after shears (2.11). As after every move, the rows' scale is one."""
+        ...
+
+    def gibbs_rotate(
+        self, rows: GibbsRows, columns: GibbsColumns, noise: RotationNoise
+    ) -> tuple[GibbsRows, Array, Array]:
+        """New rows, F (K, N) and alpha (K, V?) after rotations (2.10)."""
+        ...
+
+    def gibbs_columns(
+        self, rows: GibbsRows, columns: GibbsColumns, noise: ColumnNoise
+    ) -> tuple[GibbsRows, Array, Array]:
+        """New rows, alpha (K, V?) and logit (1, V or G, K), which changes where rates are learnt (2.15)."""
+        ...
+
+    def gibbs_precisions(
+        self, rows: GibbsRows, columns: GibbsColumns, noise: PrecisionNoise
+    ) -> tuple[GibbsRows, Array]:
+        """New rows (tau, and loose factors' z and l) and F (K, N), of complete data with noise by feature (2.17)."""
+        ...
+
+    def row_noise(self, key: tuple[int, int], sweep: int) -> Any:
+        """The randomness of this sweep's row pass for the stream `key`."""
+        ...

@@ -1,0 +1,265 @@
+"""What the methods ask of rows besides passes and moves: plain NumPy on rows in this process's memory.
+
+The oracle's verbs, and those of the CPU engine too, since each is asked now and then, not every sweep. What goes in
+and comes out has the size of K, N or a few numbers; rows are handed on as they are, and only `fetch` shows them.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.cluster.vq import kmeans2
+from scipy.special import digamma
+
+from ..data import Data
+from ..model import LOG_2PI, Prior
+from .contract import Array, GibbsRows, Message, RowStream, VIRows
+from .noise import STREAM_Z, stream_words, uniform_pair
+
+ROUNDS = 10  # of k-means, which sorts rows into modules
+DOUBT = 0.3  # of a row's first membership, spread over the modules in use
+SURE = 0.5  # a row uses a factor when its inclusion probability is above this
+
+
+class RowVerbs:
+    """The verbs for one data set and prior. Inputs are never modified."""
+
+    data: Data
+    prior: Prior
+
+    # ---- to and from the host -----------------------------------------------------------------------------------
+
+    def vi_place(self, L: Array, Z: NDArray[np.int8] | None = None) -> VIRows:
+        """q at point values L (G, K), with inclusions Z where they are known."""
+        eta = np.ones_like(L) if Z is None else Z.astype(np.float64)
+        return VIRows(mu=L.copy(), s2=np.zeros_like(L), eta=eta, tau=np.ones(len(L)))
+
+    def vi_fetch(self, rows: VIRows) -> VIRows:
+        """As NumPy arrays."""
+        return rows
+
+    def gibbs_place(self, L: Array) -> GibbsRows:
+        """A draw with loadings L (G, K), active where they are not zero."""
+        return GibbsRows(Z=(L != 0).astype(np.int8), L=L.copy(), tau=np.ones(len(L)))
+
+    def gibbs_fetch(self, rows: GibbsRows, scale: Array | None = None) -> GibbsRows:
+        """As NumPy arrays, the loadings multiplied by scale (K,) where one is given."""
+        return rows if scale is None else rows._replace(L=rows.L * scale)
+
+    def gibbs_return(self, rows: GibbsRows) -> GibbsRows:
+        """Rows that `gibbs_fetch` gave, to the bit what they were."""
+        return rows
+
+    # ---- loadings on a design's directions (1.11) -------------------------------------------------------------------
+
+    def vi_regress(self, rows: VIRows, F: Array) -> VIRows:
+        """The directions' loadings at the least squares of what the factors leave; F: (K, N)."""
+        base = self.data.regression(rows.eta * rows.mu, F)
+        return rows._replace(base=base, base_var=np.zeros_like(base))
+
+    def gibbs_regress(self, rows: GibbsRows, F: Array) -> GibbsRows:
+        """The same of a draw."""
+        return rows._replace(base=self.data.regression(rows.L, F))
+
+    def vi_spread(self, rows: VIRows) -> Array:
+        """(1 or N, K) sums over a sample's rows of w Var[l]."""
+        spread = rows.tau[:, None] * (rows.eta * (rows.mu**2 + rows.s2) - (rows.eta * rows.mu) ** 2)
+        if self.data.observed is None:
+            return np.asarray(spread.sum(axis=0))[None]
+        total = np.zeros((self.data.n_samples, spread.shape[1]))
+        for part in self.data.chunks():
+            total += self.data.observed[part].T.astype(np.float64) @ spread[part]
+        return total
+
+    def vi_slide(self, rows: VIRows, slide: Array) -> VIRows:
+        """The directions' loadings, and E[l] times slide (K, d) besides."""
+        return rows._replace(base=rows.base + (rows.eta * rows.mu) @ slide)
+
+    def gibbs_products(self, rows: GibbsRows, scale: Array) -> tuple[Array, Array]:
+        """(K, K) l'l of the factors' loadings at this scale, and (K, d) theirs with the directions'."""
+        L = rows.L * scale
+        return L.T @ L, L.T @ rows.base
+
+    def gibbs_slide(self, rows: GibbsRows, slide: Array) -> GibbsRows:
+        """The directions' loadings, and L times slide (K, d) besides."""
+        return rows._replace(base=rows.base + rows.L @ slide)
+
+    # ---- from one method to the other ---------------------------------------------------------------------------
+
+    def vi_draw(self, rows: VIRows, stream: RowStream) -> GibbsRows:
+        """A draw of the inclusions from q, the loadings at their means."""
+        key, sweep = stream_words(stream)
+        G, K = rows.eta.shape
+        uniform, _ = uniform_pair(np.arange(K), np.arange(G)[:, None], sweep, STREAM_Z, key)
+        return self.gibbs_place(np.where(uniform < rows.eta, rows.mu, 0.0))
+
+    def vi_at_draw(self, rows: GibbsRows, scale: Array) -> VIRows:
+        """q at a draw's loadings and inclusions."""
+        return self.vi_place(rows.L * scale, rows.Z)
+
+    # ---- factors ------------------------------------------------------------------------------------------------
+
+    def vi_take(self, rows: VIRows, order: NDArray[np.intp], signs: Array) -> VIRows:
+        """The factors in `order`, times signs."""
+        return rows._replace(
+            mu=np.ascontiguousarray(rows.mu[:, order]) * signs,
+            s2=np.ascontiguousarray(rows.s2[:, order]),
+            eta=np.ascontiguousarray(rows.eta[:, order]),
+            within=np.ascontiguousarray(rows.within[:, order]) if rows.within.ndim == 3 else rows.within,
+        )
+
+    def vi_clear(self, rows: VIRows, k: int) -> VIRows:
+        """No loading on factor k."""
+        mu, eta = rows.mu.copy(), rows.eta.copy()
+        mu[:, k], eta[:, k] = 0.0, 0.0
+        return rows._replace(mu=mu, eta=eta)
+
+    def vi_put(self, rows: VIRows, places: NDArray[np.intp], other: VIRows, factors: NDArray[np.intp]) -> VIRows:
+        """Factors of `other` in some places."""
+        changed = {name: getattr(rows, name).copy() for name in ("mu", "s2", "eta")}
+        for name, values in changed.items():
+            values[:, places] = getattr(other, name)[:, factors]
+        return rows._replace(**changed)
+
+    def vi_turn(self, rows: VIRows, T: Array) -> VIRows:
+        """E[l] -> E[l] T, by the means of the loadings that are sure to be there; T: (K, K)."""
+        L = (rows.eta * rows.mu) @ T
+        return rows._replace(mu=np.where(rows.eta > SURE, L / np.maximum(rows.eta, SURE), rows.mu))
+
+    # ---- modules --------------------------------------------------------------------------------------------------
+
+    def vi_unsorted(self, M: int) -> Array:
+        """(G, M) memberships: all features in one module."""
+        member = np.zeros((self.data.n_features, M))
+        member[:, 0] = 1.0
+        return member
+
+    def vi_sortings(self, rows: VIRows, M: int, rng: np.random.Generator) -> list[Array]:
+        """(G, M) memberships to set out from: 2, 4, 8, ... and at last M clusters of the rows by their inclusions."""
+        found = []
+        most = min(M, len(rows.eta))
+        for k in [2**power for power in range(1, 30) if 2**power < most] + [most]:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # an empty cluster is a module to spare
+                _, label = kmeans2(rows.eta, k, iter=ROUNDS, minit="++", seed=rng)
+            found.append((1.0 - DOUBT) * np.eye(M)[label] + DOUBT * (np.arange(M) < k) / k)
+        return found
+
+    def vi_sort(self, rows: VIRows, member: Array) -> tuple[VIRows, Array, Array]:
+        """The rows in modules as `member` says, and sums: (M,) members and (K, M) E[z] of each module's."""
+        within = np.repeat(rows.eta[:, :, None], member.shape[1], axis=2)
+        return rows._replace(member=member, within=within), member.sum(axis=0), rows.eta.T @ member
+
+    def vi_order_modules(self, rows: VIRows, order: NDArray[np.intp]) -> VIRows:
+        """The modules in another order."""
+        return rows._replace(member=rows.member[:, order], within=rows.within[:, :, order])
+
+    def gibbs_deal(self, M: int) -> NDArray[np.intp]:
+        """(G,) features dealt out to the modules in turn, to set out from: the first sweeps sort them."""
+        return np.arange(self.data.n_features, dtype=np.intp) % M
+
+    def gibbs_members(self, rows: GibbsRows, pi: Array, w: Array, stream: RowStream) -> NDArray[np.intp]:
+        """(G,) a draw of c_i given z_i, the rates pi (K, M) and the weights w (M,) (2.13a)."""
+        Z, (key, sweep) = rows.Z, stream_words(stream)
+        log_p = Z @ np.log(pi) + (1 - Z) @ np.log1p(-pi) + np.log(w)
+        p = np.exp(log_p - log_p.max(axis=1, keepdims=True))
+        total = np.cumsum(p, axis=1)
+        uniform, _ = uniform_pair(0, np.arange(len(Z)), sweep, STREAM_Z, key)
+        return np.asarray(np.sum(uniform[:, None] * total[:, -1:] >= total[:, :-1], axis=1), dtype=np.intp)
+
+    def gibbs_module_counts(self, rows: GibbsRows, member: NDArray[np.intp], M: int) -> tuple[Array, Array]:
+        """(M,) rows in each module, and (K, M) how many of them are active."""
+        one_hot = np.zeros((len(member), M))
+        one_hot[np.arange(len(member)), member] = 1.0
+        return one_hot.sum(axis=0), rows.Z.T @ one_hot
+
+    def gibbs_module_sizes(self, member: NDArray[np.intp], M: int) -> Array:
+        """(M,) rows in each module."""
+        return np.bincount(member, minlength=M).astype(np.float64)
+
+    def gibbs_module_logit(self, logit: Array, member: NDArray[np.intp]) -> Array:
+        """(G, K) what `logit` (M, K) is for each row, for a message or a move."""
+        return np.ascontiguousarray(logit[member])
+
+    # ---- reductions -----------------------------------------------------------------------------------------------
+
+    def vi_counts(self, rows: VIRows) -> tuple[Array, Array]:
+        """(K, V?) sums of E[z] and of E[z l^2]."""
+        return self.prior.sums(rows.eta), self.prior.sums(rows.eta * (rows.mu**2 + rows.s2))
+
+    def gibbs_counts(self, rows: GibbsRows) -> tuple[Array, Array]:
+        """(K, V?) sums of z and of l^2."""
+        return self.prior.sums(rows.Z), self.prior.sums(rows.L**2)
+
+    def vi_content(self, rows: VIRows) -> Array:
+        """(K,) sums over the rows of E[l]^2."""
+        return np.asarray(np.sum((rows.eta * rows.mu) ** 2, axis=0))
+
+    def vi_column_rss(self, rows: VIRows, F: Array) -> Array:
+        """(N,) sums over observed rows of (y - E[l]'f)^2."""
+        return self.data.column_rss(*self.data.joined(rows.eta * rows.mu, F, rows.base))
+
+    def gibbs_column_rss(self, rows: GibbsRows, F: Array) -> Array:
+        """(N,) sums over observed rows of (y - l'f)^2."""
+        return self.data.column_rss(*self.data.joined(rows.L, F, rows.base))
+
+    def vi_likelihood(self, rows: VIRows, F: Array) -> float:
+        """What the likelihood (3.10) cannot exceed, for noise by feature: variances of l and f left out."""
+        count, rss = self.data.row_count, self.data.row_rss(*self.data.joined(rows.eta * rows.mu, F, rows.base))
+        shape = self.prior.noise_shape + 0.5 * count
+        log_tau = digamma(shape) - np.log(shape) + np.log(rows.tau)
+        return float(0.5 * (count @ (log_tau - LOG_2PI) - rows.tau @ rss))
+
+    def vi_assignment_gain(self, rows: VIRows, message: Message) -> Array:
+        """(K, K) the ELBO's part in z if factor k had the inclusion prior of factor p, q(z) adapting to it (3.14)."""
+        prior = self.prior
+        bayes_factor = 0.5 * (prior.by_row(message.log_alpha) + np.log(rows.s2) + rows.mu**2 / rows.s2)
+        kinds = prior.factor_groups()
+        gain = np.empty((prior.K, prior.K))
+        for kind in np.unique(kinds):
+            logit = message.logit[:, [np.argmax(kinds == kind)]]
+            value = np.logaddexp(0.0, bayes_factor + logit) - np.logaddexp(0.0, logit)
+            gain[:, kinds == kind] = value.sum(axis=0)[:, None]
+        return gain
+
+    def vi_shears(self, rows: VIRows, message: Message) -> Shears:
+        """What a search for shears asks of the rows (3.15)."""
+        G, K = rows.mu.shape
+        logit = message.logit if len(message.logit) in (1, G) else message.logit[self.prior.group_index]
+        alpha = np.broadcast_to(self.prior.by_row(message.alpha), (G, K))
+        return Shears(rows, alpha, np.broadcast_to(logit, (G, K)))
+
+
+class Shears:
+    """The rows' part of profiles over shears, which changes as shears are applied (docs/math.md, 3.15)."""
+
+    def __init__(self, rows: VIRows, alpha: Array, logit: Array) -> None:
+        """alpha, logit: (G, K)."""
+        # The likelihood's own view of each loading, given the others: estimate m and variance v.
+        own = 1.0 / rows.s2
+        self.alpha, self.logit = alpha, logit
+        self.v = 1.0 / np.maximum(own - alpha, 1e-12 * own)
+        self.m = rows.mu * own * self.v
+        self.L = rows.eta * rows.mu
+        used = rows.eta > SURE
+        self.users = [np.flatnonzero(column) for column in used.T]
+        self.shared = used.T.astype(np.float64) @ used  # (K, K) rows that use both factors
+
+    def profile(self, k: int, q: int, steps: Array) -> Array:
+        """(len(steps),) the rows' part of the ELBO along shears of factor q onto factor k, up to a constant."""
+        own = self.users[k]
+        v, m = self.v[own, q], self.m[own, q]
+        wide = v + 1.0 / self.alpha[own, q]
+        offset = self.logit[own, q] + 0.5 * np.log(v / wide)
+        square = (m[:, None] - self.L[own, k][:, None] * steps) ** 2
+        odds = offset[:, None] + (0.5 / v - 0.5 / wide)[:, None] * square
+        # log(1 + e^x), cheaper than logaddexp
+        inclusion = np.maximum(odds, 0.0) + np.log1p(np.exp(-np.abs(odds)))
+        return np.asarray(inclusion.sum(axis=0) - (0.5 / v) @ square)
+
+    def apply(self, k: int, q: int, step: float) -> None:
+        """Take a shear of q onto k into account."""
+        own = self.users[k]
+        self.m[own, q] -= step * self.L[own, k]
