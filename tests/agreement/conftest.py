@@ -1,6 +1,7 @@
 """What every comparison of an engine with the oracle needs."""
 
 import pytest
+from tests.agreement.engines import COMPARED
 
 from sparsefactor.engine.threads import single_blas_thread
 
@@ -10,3 +11,9 @@ def one_blas_thread():
     """Same bits on any number of threads are promised inside this."""
     with single_blas_thread():
         yield
+
+
+@pytest.fixture(params=COMPARED)
+def engine(request):
+    """Builds an engine from data and prior."""
+    return COMPARED[request.param]

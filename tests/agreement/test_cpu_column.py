@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from tests.helpers.problems import prior_for, random_gibbs_state, small_data
 
-from sparsefactor.engine.cpu import CpuKernels
 from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.kernels.contract import ColumnNoise, PrecisionNoise
 from sparsefactor.kernels.noise import row_stream
@@ -20,7 +19,7 @@ G, N, K = 30, 20, 3
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 @pytest.mark.parametrize("inclusion", [[0.2, 0.5, 0.9], Beta(1.0, 2.0), np.full((30, 3), 0.3)])
 @pytest.mark.parametrize("groups", [None, [0, 1, 2] * 10])
-def test_columns_agree(noise, missing, inclusion, groups):
+def test_columns_agree(engine, noise, missing, inclusion, groups):
     data = small_data(G, N, K, missing=missing)
     prior = prior_for(K, inclusion=inclusion, noise=noise, groups=groups)
     V = 1 if groups is None else 3
@@ -38,7 +37,7 @@ def test_columns_agree(noise, missing, inclusion, groups):
         stream=row_stream(rng),
     )
     results = []
-    for kernels in (ReferenceKernels(data, prior), CpuKernels(data, prior)):
+    for kernels in (ReferenceKernels(data, prior), engine(data, prior)):
         gibbs = Gibbs(data, prior, kernels)
         given = (*state.rows, *gibbs.columns(state))
         before = [a.copy() for a in given]
@@ -54,7 +53,7 @@ def test_columns_agree(noise, missing, inclusion, groups):
 
 
 @pytest.mark.parametrize("groups", [None, [0, 1, 2] * 10])
-def test_what_belongs_to_one_feature_agrees(groups):
+def test_what_belongs_to_one_feature_agrees(engine, groups):
     data = small_data(G, N, K)
     prior = prior_for(K, inclusion=0.5, groups=groups)
     state = random_gibbs_state(data, prior)
@@ -68,7 +67,7 @@ def test_what_belongs_to_one_feature_agrees(groups):
         kernels(data, prior).gibbs_precisions(
             state.rows, Gibbs(data, prior, kernels(data, prior)).columns(state), draws
         )
-        for kernels in (ReferenceKernels, CpuKernels)
+        for kernels in (ReferenceKernels, engine)
     )
     assert np.array_equal(actual.Z, expected.Z)
     assert np.allclose(actual.L, expected.L, rtol=1e-7, atol=1e-9)

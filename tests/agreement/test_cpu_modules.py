@@ -44,9 +44,9 @@ def rows_for(case: Case, *, scale: float = 1.0) -> VIRows:
     return vi_rows(case, scale=scale)._replace(member=member, within=within, eta=eta)
 
 
-def assert_agree(case: Case, rows: VIRows, message: Message, rtol: float = 1e-9) -> VIRows:
+def assert_agree(engine, case: Case, rows: VIRows, message: Message, rtol: float = 1e-9) -> VIRows:
     expected, expected_sums = ReferenceKernels(case.data, case.prior).vi_module_pass(rows, message)
-    actual, sums = CpuKernels(case.data, case.prior).vi_module_pass(rows, message)
+    actual, sums = engine(case.data, case.prior).vi_module_pass(rows, message)
     for name in VIRows._fields:
         assert_close(getattr(actual, name), getattr(expected, name), name, rtol)
     assert_sums_close(sums, expected_sums, rtol)
@@ -57,39 +57,39 @@ def assert_agree(case: Case, rows: VIRows, message: Message, rtol: float = 1e-9)
 
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_module_pass_agrees(shape: str, noise: str) -> None:
+def test_module_pass_agrees(engine, shape: str, noise: str) -> None:
     case = with_modules(make_case(shape, noise), 3)
     rows = rows_for(case)
     for sweep in range(2):
-        rows = assert_agree(case, rows, message_for(case, seed=sweep))
+        rows = assert_agree(engine, case, rows, message_for(case, seed=sweep))
 
 
 @pytest.mark.parametrize("M", [2, 8, 13, 200])
-def test_any_number_of_modules(M: int) -> None:
+def test_any_number_of_modules(engine, M: int) -> None:
     case = with_modules(make_case("tenth missing", "feature"), M)
-    assert_agree(case, rows_for(case), message_for(case))
+    assert_agree(engine, case, rows_for(case), message_for(case))
 
 
 @pytest.mark.parametrize("shape", ["plain", "tenth missing"])
 @pytest.mark.parametrize("scale", [1e-150, 1e-75, 1e75, 1e149])
-def test_module_pass_agrees_at_extreme_scales(shape: str, scale: float) -> None:
+def test_module_pass_agrees_at_extreme_scales(engine, shape: str, scale: float) -> None:
     case = with_modules(make_case(shape, "feature", scale=scale), 3)
-    assert_agree(case, rows_for(case, scale=scale), message_for(case, scale=scale))
+    assert_agree(engine, case, rows_for(case, scale=scale), message_for(case, scale=scale))
 
 
-def test_module_pass_agrees_where_inclusion_and_module_are_certain() -> None:
+def test_module_pass_agrees_where_inclusion_and_module_are_certain(engine) -> None:
     case = with_modules(make_case("plain", "feature"), 3)
     message = message_for(case)
     sure = np.where(np.arange(5)[:, None] % 3 == np.arange(3), 0.0, -800.0)
     message = message._replace(log_in=sure, log_out=-800.0 - sure, log_weight=np.array([0.0, -900.0, -2000.0]))
     rows = rows_for(case)
     rows = rows._replace(member=np.tile([1.0, 0.0, 0.0], (150, 1)), within=np.zeros_like(rows.within))
-    assert_agree(case, rows, message)
+    assert_agree(engine, case, rows, message)
 
 
-def test_module_pass_on_float32_data() -> None:
+def test_module_pass_on_float32_data(engine) -> None:
     case = with_modules(make_case("several tiles", "feature", dtype=np.float32), 4)
-    assert_agree(case, rows_for(case), message_for(case), rtol=1e-4)
+    assert_agree(engine, case, rows_for(case), message_for(case), rtol=1e-4)
 
 
 @pytest.mark.parametrize("shape", ["several tiles", "several tiles, complete"])
@@ -105,7 +105,7 @@ def test_threads_do_not_change_a_bit(shape: str) -> None:
         assert same_bits(one_sums, sums_many)
 
 
-def test_one_module_is_the_plain_pass() -> None:
+def test_one_module_is_the_plain_pass(engine) -> None:
     """With equal rates everywhere and full membership of one module, the plain pass is another way to compute it."""
     case = with_modules(make_case("tenth missing", "feature"), 2)
     message, rows = message_for(case), rows_for(case)
@@ -116,7 +116,7 @@ def test_one_module_is_the_plain_pass() -> None:
         logit=(message.log_in - message.log_out)[None, :, 0],
     )
     alike = rows._replace(member=np.tile([1.0, 0.0], (150, 1)), within=rows.eta[:, :, None].repeat(2, axis=2))
-    cpu = CpuKernels(case.data, case.prior)
+    cpu = engine(case.data, case.prior)
     modules, sums = cpu.vi_module_pass(alike, same)
     plain, plain_sums = cpu.vi_row_pass(rows, same)
     for name in ("mu", "s2", "eta", "tau"):

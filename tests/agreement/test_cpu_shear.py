@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from tests.helpers.problems import prior_for, random_gibbs_state, small_data
 
-from sparsefactor.engine.cpu import CpuKernels
 from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.kernels.contract import ShearNoise
 from sparsefactor.kernels.noise import row_stream
@@ -18,7 +17,7 @@ from sparsefactor.model import Beta
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 @pytest.mark.parametrize("inclusion", [[0.2, 0.5, 0.9], Beta(1.0, 1.0), np.full((30, 3), 0.3)])
 @pytest.mark.parametrize("groups", [None, [0, 1, 2] * 10])
-def test_shears_agree(noise, missing, inclusion, groups):
+def test_shears_agree(engine, noise, missing, inclusion, groups):
     G, N, K = 30, 20, 3
     data = small_data(G, N, K, missing=missing)
     prior = prior_for(K, inclusion=inclusion, noise=noise, groups=groups)
@@ -31,7 +30,7 @@ def test_shears_agree(noise, missing, inclusion, groups):
         stream=row_stream(rng),
     )
     results = []
-    for kernels in (ReferenceKernels(data, prior), CpuKernels(data, prior)):
+    for kernels in (ReferenceKernels(data, prior), engine(data, prior)):
         gibbs = Gibbs(data, prior, kernels)
         given = (*state.rows, *gibbs.columns(state))
         before = [a.copy() for a in given]
