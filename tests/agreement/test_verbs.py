@@ -143,6 +143,21 @@ def test_shears(made):
     assert_close(shears.profile(k, q, steps), direct(steps + 0.1), "after a shear")
 
 
+def test_loadings_on_a_designs_directions(made):
+    case, engine, rows, draw, _ = made
+    host, own, seen, d = engine.vi_fetch(rows), engine.gibbs_fetch(draw), case.data.observed, 2
+    variance = host.eta * (host.mu**2 + host.s2) - (host.eta * host.mu) ** 2
+    assert_close(engine.vi_spread(rows), seen.T.astype(float) @ (host.tau[:, None] * variance), "spread")
+    base, slide = RNG.standard_normal((1000, d)), RNG.standard_normal((9, d))
+    moved = engine.vi_fetch(engine.vi_slide(host._replace(base=base), slide))
+    assert_close(moved.base, base + (host.eta * host.mu) @ slide, "base")
+    scale = RNG.uniform(0.5, 2.0, 9)
+    LL, Lb = engine.gibbs_products(own._replace(base=base), scale)
+    assert_close(LL, (own.L * scale).T @ (own.L * scale), "LL")
+    assert_close(Lb, (own.L * scale).T @ base, "L'base")
+    assert_close(engine.gibbs_slide(own._replace(base=base), slide).base, base + own.L @ slide, "base")
+
+
 def test_modules(made):
     _, engine, rows, draw, _ = made
     host, own, M = engine.vi_fetch(rows), engine.gibbs_fetch(draw), 3

@@ -61,6 +61,7 @@ class Gibbs:
         self.modules = Modules(prior.inclusion, prior.n_modules) if prior.n_modules > 1 else None
         self.column_noise = prior.noise != "feature"
         self.ones = np.ones(data.n_samples)
+        self.n_base = 0 if data.design is None else data.n_features * len(data.design.basis)  # loadings on directions
         self.groups = prior.factor_groups()
         pi = prior.inclusion_matrix()
         self.fixed_logit = np.log(pi) - np.log1p(-pi)
@@ -252,7 +253,7 @@ class Gibbs:
             total += np.sum(betaln(a + sums.active, b + self.sizes - sums.active) - betaln(a, b))
         else:
             total += log_odds + self.fixed_log_out
-        return float(total) + sums.base_term + self.unit_term(float(sums.active.sum()) + state.rows.base.size)
+        return float(total) + sums.base_term + self.unit_term(float(sums.active.sum()) + self.n_base)
 
     def unit_term(self, active: float) -> float:
         """What the log joint gains when Y, L and tau are taken from the units of `data.Y` back to those of X."""

@@ -111,14 +111,19 @@ class CAVI:
 
     def finish(self, rows: VIRows, columns: VIColumns, scale: Array) -> VIState:
         """The row pass, and the ELBO of the state it ends in."""
-        if columns.slide is not NONE:  # it was taken at the rows' present scale
-            rows, columns = self.kernels.vi_slide(rows, columns.slide), columns._replace(slide=NONE)
+        rows, columns = self.landed(rows, columns)
         if self.shortcut is not None:
             rows, sums, terms, elbo = self.shortcut.finish(rows, columns, scale)
             return VIState(rows, columns, sums, terms, elbo)
         rows, sums = self.kernels.vi_row_pass(rows, self.message(columns, scale))
         terms = self.elbo_terms(columns, sums)
         return VIState(rows, columns, sums, terms, float(terms.sum()))
+
+    def landed(self, rows: VIRows, columns: VIColumns) -> tuple[VIRows, VIColumns]:
+        """Rows with the slide that the columns bring put into their base; it was taken at the rows' present scale."""
+        if columns.slide is NONE:
+            return rows, columns
+        return self.kernels.vi_slide(rows, columns.slide), columns._replace(slide=NONE)
 
     def message(self, columns: VIColumns, scale: Array) -> Message:
         """What the rows need of the columns (4.2)."""

@@ -14,7 +14,7 @@ from scipy.special import betaln, digamma, expit, gammaln, xlogy
 
 from ..kernels.contract import NONE, Array, Message, Sums, VIColumns, VIRows
 from ..model import Beta
-from .cavi import CAVI, VIState, beta_kl, landed
+from .cavi import CAVI, VIState, beta_kl
 from .trial import Tolerance, Trial
 
 LOOK = 20  # iterations after which the sortings are compared
@@ -50,7 +50,7 @@ class ModuleCAVI(CAVI):
         return columns._replace(own=own, w_shape=1.0 / self.M + sums.members)
 
     def finish(self, rows: VIRows, columns: VIColumns, scale: Array) -> VIState:
-        rows, columns = landed(rows, columns)
+        rows, columns = self.landed(rows, columns)
         rows, sums = self.kernels.vi_module_pass(rows, self.message(columns, scale))
         terms = self.elbo_terms(columns, sums)
         return VIState(rows, columns, sums, terms, float(terms.sum()))
