@@ -41,7 +41,7 @@ def test_every_verb_is_provided_and_says_what_it_does(made):
 
 
 def test_place_and_fetch(made):
-    case, engine, _, draw, _ = made
+    _, engine, _, draw, _ = made
     L = RNG.standard_normal((1000, 9)) * (RNG.random((1000, 9)) < 0.5)
     Z = (L != 0).astype(np.int8)
     placed = engine.vi_fetch(engine.vi_place(L, Z))
