@@ -102,7 +102,7 @@ def test_inputs_are_not_modified() -> None:
     before = [array.copy() for array in inputs]
     _, sums = cpu.vi_row_pass(rows, message)
     cpu.vi_row_pass(factor_major, message)
-    sums_before = [array.copy() for array in sums]
+    sums_before = [np.copy(array) for array in sums]
     cpu.vi_activations(columns, sums, case.weight)
     cpu.gibbs_row_pass(draw, message, cpu.row_noise((1, 2), 3))
     cpu.gibbs_activations(sums, case.weight, np.ones((K, N)))

@@ -49,7 +49,7 @@ def assert_same(one: VIState, other: VIState, rtol: float) -> None:
 def test_an_iteration_agrees_with_the_oracle(shape, inclusion, rescale) -> None:
     small, oracle = pair(shape, inclusion)
     state = random_vi_state(oracle)  # its f_var differs between samples
-    kept = [a.copy() for part in state[:3] for a in part]
+    kept = [np.copy(a) for part in state[:3] for a in part]
     one, other = small.sweep(state, rescale=rescale), oracle.sweep(state, rescale=rescale)
     assert_same(one, other, 1e-9)
     for _ in range(3):

@@ -9,14 +9,14 @@ import math
 import numpy as np
 
 from ..contract import ALPHA_WIDTH, RATE_WIDTH
-from .compiled import EXACT, OPTIONS, STRICT, njit
+from .compiled import STRICT, njit
 from .lanes import log_lane
-from .moves import BATCH, add_sums, column_terms, draw_loadings, load_precision, log_one_and, over_rows
+from .moves import BATCH, add_sums, added, column_terms, draw_loadings, load_precision, log_one_and, over_rows
 
 R, SQUARE, ODDS, PRECISION, OWN = range(5)  # the rows of `terms`
 
 
-@njit(**OPTIONS)
+@njit(**STRICT)
 def choose_group(first_tile, last_tile, rows, v):
     """Which rows are in group v: 1 or 0."""
     part = slice(first_tile * rows.tile, min(last_tile * rows.tile, rows.L.shape[0]))
@@ -25,24 +25,25 @@ def choose_group(first_tile, last_tile, rows, v):
         own[i] = 1.0 if group[i] == v else 0.0
 
 
-@njit(**OPTIONS)
+@njit(**STRICT)
 def column_densities(first_tile, last_tile, rows, points, n, learnt):
     """The rows' part of the log density of n pairs (log alpha, logit pi) of the chosen group; points: (n, 2)."""
     G = rows.L.shape[0]
     given = 0.0 if learnt else 1.0
+    values = np.empty(rows.tile)
     for t in range(first_tile, last_tile):
         part, terms = slice(t * rows.tile, min((t + 1) * rows.tile, G)), rows.terms
         r, square, odds, own = terms[R, part], terms[SQUARE, part], terms[ODDS, part], terms[OWN, part]
         for at in range(n):
-            alpha, total = math.exp(points[at, 0]), 0.0
+            alpha = math.exp(points[at, 0])
             rate = points[at, 1] if learnt else 0.0
             for i in range(len(r)):
                 p = 1.0 / (square[i] + alpha)
-                total += own[i] * log_one_and(np.sqrt(alpha * p), rate + given * odds[i] + 0.5 * r[i] * (r[i] * p))
-            rows.sums[t, at] = total
+                values[i] = own[i] * log_one_and(np.sqrt(alpha * p), rate + given * odds[i] + 0.5 * r[i] * (r[i] * p))
+            rows.sums[t, at] = added(values, len(r))
 
 
-@njit(**OPTIONS)
+@njit(**STRICT)
 def column_draw(first_tile, last_tile, rows, k, alpha, rates, learnt, position, stream):
     """z and l of a factor given its precisions and rates by group; alpha: (K, V), rates: (V, K)."""
     begin, end = first_tile * rows.tile, min(last_tile * rows.tile, rows.L.shape[0])
@@ -62,7 +63,7 @@ def column_draw(first_tile, last_tile, rows, k, alpha, rates, learnt, position, 
     draw_loadings(first_tile, last_tile, rows, k, position, stream, R, PRECISION, ODDS)
 
 
-@njit(**EXACT)
+@njit(**STRICT)
 def prior_part(x, y, G, learnt, hyper):
     """The log density of log alpha = x and logit pi = y but for the rows. hyper: a_alpha, b_alpha, a_pi, b_pi."""
     total = hyper[0] * x - hyper[1] * math.exp(x)
@@ -73,7 +74,7 @@ def prior_part(x, y, G, learnt, hyper):
     return total
 
 
-@njit(**EXACT)
+@njit(**STRICT)
 def log_proposal(x, y, G, learnt, hyper, constant):
     """log density of the proposal: half as an empty factor has it, half of large precision and any rate.
 

@@ -25,11 +25,13 @@ COMPILING = "Compiling kernels for their first use; this may take half a minute.
 OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "reassoc", "nsz"}}
 # Where the order of operations matters: to accuracy, or because a product of two large numbers would overflow.
 EXACT: dict[str, Any] = {**OPTIONS, "fastmath": {"contract"}}
-# What must round as Python does, since it may run as Python too.
+# What must round the same wherever it is compiled into: what may run as Python too, and what two callers share. With
+# any freedom left, the bits depend on what a function is inlined into, and on whether it comes from the cache.
 STRICT: dict[str, Any] = {**OPTIONS, "fastmath": False}
 # For what is called in inner loops: a call that passes several arrays takes longer than a short loop.
 INLINE: dict[str, Any] = {**OPTIONS, "forceinline": True}
 INLINE_EXACT: dict[str, Any] = {**EXACT, "forceinline": True}
+INLINE_STRICT: dict[str, Any] = {**STRICT, "forceinline": True}
 
 
 class CacheWarning(UserWarning):

@@ -8,15 +8,15 @@ import math
 
 import numpy as np
 
-from .compiled import EXACT, INLINE, OPTIONS, STRICT, njit
+from .compiled import INLINE_STRICT, STRICT, njit
 from .lanes import LANES, exp_lane, log_lane
-from .moves import BATCH, LEAST, STREAM_OF_L, STREAM_OF_Z, add_sums, given_others, load_precision, over_rows
+from .moves import BATCH, LEAST, STREAM_OF_L, STREAM_OF_Z, add_sums, added, given_others, load_precision, over_rows
 from .philox import normal, unit_pair
 
 R_1, R_2, G_11, G_12, G_22, DET, ODDS_1, ODDS_2, SLAB_1, SLAB_2 = range(10)  # the rows of `terms`
 
 
-@njit(**OPTIONS)
+@njit(**STRICT)
 def pair_terms(first_tile, last_tile, rows, columns, alpha, k, q):
     """Of every row's loadings on k and q given all others: linear terms and Gram matrix, without the slab's part."""
     G = rows.L.shape[0]
@@ -46,7 +46,7 @@ def pair_terms(first_tile, last_tile, rows, columns, alpha, k, q):
             load_precision(first, last, rows, alpha, factors[a], SLAB_1 + a)
 
 
-@njit(**INLINE)
+@njit(**INLINE_STRICT)
 def turned(r1, r2, g11, g12, g22, t11, t12, t21, t22):
     """A row's linear terms and Gram matrix after an orthogonal change of the pair."""
     return (
@@ -58,7 +58,7 @@ def turned(r1, r2, g11, g12, g22, t11, t12, t21, t22):
     )
 
 
-@njit(**INLINE)
+@njit(**INLINE_STRICT)
 def states(r1, r2, b11, b12, b22, det, a1, a2, o1, o2):
     """Exponents and factors of the weights of z = 10, 01, 11 against 00; det: of the Gram matrix before and after."""
     p1, p2 = 1.0 / (b11 + a1), 1.0 / (b22 + a2)
@@ -70,11 +70,11 @@ def states(r1, r2, b11, b12, b22, det, a1, a2, o1, o2):
     return e1, e2, e3, f1, np.sqrt(a2 * p2), f1 * np.sqrt(a2 / corner)
 
 
-@njit(**OPTIONS)
+@njit(**STRICT)
 def pair_densities(first_tile, last_tile, rows, points, n):
     """log density of n orthogonal changes of the pair, up to a constant. points: (n, 5) the matrix, and 1
     where the factors have each other's slab precisions, else 0."""
-    sums, G = rows.sums, rows.L.shape[0]
+    sums, G, values = rows.sums, rows.L.shape[0], np.empty(rows.tile)
     for t in range(first_tile, last_tile):
         part, terms = slice(t * rows.tile, min((t + 1) * rows.tile, G)), rows.terms
         s1, s2, det = terms[R_1, part], terms[R_2, part], terms[DET, part]
@@ -82,18 +82,18 @@ def pair_densities(first_tile, last_tile, rows, points, n):
         o1, o2, slab1, slab2 = terms[ODDS_1, part], terms[ODDS_2, part], terms[SLAB_1, part], terms[SLAB_2, part]
         for at in range(n):
             t11, t12, t21, t22, swap = points[at]
-            keep, total = 1.0 - swap, 0.0
+            keep = 1.0 - swap
             for i in range(len(s1)):
                 a1, a2 = keep * slab1[i] + swap * slab2[i], keep * slab2[i] + swap * slab1[i]
                 r1, r2, b11, b12, b22 = turned(s1[i], s2[i], g11[i], g12[i], g22[i], t11, t12, t21, t22)
                 e1, e2, e3, f1, f2, f3 = states(r1, r2, b11, b12, b22, det[i], a1, a2, o1[i], o2[i])
                 top = max(max(e1, e2), max(e3, 0.0))
                 weight = exp_lane(-top) + f1 * exp_lane(e1 - top) + f2 * exp_lane(e2 - top) + f3 * exp_lane(e3 - top)
-                total += top + log_lane(max(weight, LEAST))
-            sums[t, at] = total
+                values[i] = top + log_lane(max(weight, LEAST))
+            sums[t, at] = added(values, len(s1))
 
 
-@njit(**OPTIONS)
+@njit(**STRICT)
 def pair_draw(first_tile, last_tile, rows, k, q, point, position, stream):
     """z and l of two factors after their change, and b with them."""
     G = rows.L.shape[0]
@@ -152,7 +152,7 @@ def pair_draw(first_tile, last_tile, rows, k, q, point, position, stream):
             B[i, k], B[i, q] = t11 * B[i, k] + t12 * B[i, q], t21 * B[i, k] + t22 * B[i, q]
 
 
-@njit(**EXACT)
+@njit(**STRICT)
 def pair_loadings(first, second, r1, r2, b11, b12, b22, det, a1, a2, position, row, sweep, key0, key1):
     """l of two factors given which of them are active."""
     n1, n2 = 0.0, 0.0
@@ -174,7 +174,7 @@ def pair_loadings(first, second, r1, r2, b11, b12, b22, det, a1, a2, position, r
     return 0.0, r2 / q2 + n2 / math.sqrt(q2)
 
 
-@njit(**EXACT)
+@njit(**STRICT)
 def turn_columns(columns, k, q, point):
     """The activations after an orthogonal change of a pair, and their products."""
     t11, t12, t21, t22 = point[0], point[1], point[2], point[3]
@@ -192,7 +192,7 @@ def turn_columns(columns, k, q, point):
         gram[m, k], gram[m, q] = t11 * gram[m, k] + t12 * gram[m, q], t21 * gram[m, k] + t22 * gram[m, q]
 
 
-@njit(**EXACT)
+@njit(**STRICT)
 def set_turn(point, angle, swap):
     """A rotation, after an exchange or none."""
     c, s = math.cos(angle), math.sin(angle)

@@ -6,18 +6,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from .compiled import EXACT, OPTIONS, STRICT, njit
+from .compiled import STRICT, njit
 from .lanes import log_lane
-from .moves import add_sums, column_terms, draw_loadings, log_one_and, over_rows
+from .moves import add_sums, added, column_terms, draw_loadings, log_one_and, over_rows
 
 R, SQUARE, OFFSET, PRECISION, L_K = range(5)  # the rows of `terms`
 
 
-@njit(**OPTIONS)
+@njit(**STRICT)
 def shear_terms(first_tile, last_tile, rows, columns, alpha, q):
     """Of l_iq given all else; the tiles' sums of log(1 + odds)."""
     column_terms(first_tile, last_tile, rows, columns, alpha, q)
-    G = rows.L.shape[0]
+    G, values = rows.L.shape[0], np.empty(rows.tile)
     for t in range(first_tile, last_tile):
         part, terms = slice(t * rows.tile, min((t + 1) * rows.tile, G)), rows.terms
         r, square, offset, precision = terms[R, part], terms[SQUARE, part], terms[OFFSET, part], terms[PRECISION, part]
@@ -25,13 +25,12 @@ def shear_terms(first_tile, last_tile, rows, columns, alpha, q):
             offset[i] -= 0.5 * log_lane(square[i] / precision[i] + 1.0)
         for i in range(len(r)):
             precision[i] += square[i]
-        total = 0.0
         for i in range(len(r)):
-            total += log_one_and(1.0, offset[i] + 0.5 * r[i] * (r[i] / precision[i]))
-        rows.sums[t, 0] = total
+            values[i] = log_one_and(1.0, offset[i] + 0.5 * r[i] * (r[i] / precision[i]))
+        rows.sums[t, 0] = added(values, len(r))
 
 
-@njit(**EXACT)
+@njit(**STRICT)
 def load_factor(first_tile, last_tile, rows, k):
     """l_ik, one row after another."""
     begin, end = first_tile * rows.tile, min(last_tile * rows.tile, rows.L.shape[0])
@@ -40,28 +39,27 @@ def load_factor(first_tile, last_tile, rows, k):
         out[i] = L[i, k]
 
 
-@njit(**OPTIONS)
+@njit(**STRICT)
 def shear_densities(first_tile, last_tile, rows, steps, n):
     """Of n shears of the loaded factor: what the likelihood gains, and then the sums of log(1 + odds)."""
-    G = rows.L.shape[0]
+    G, gains, values = rows.L.shape[0], np.empty(rows.tile), np.empty(rows.tile)
     for t in range(first_tile, last_tile):
         part, terms = slice(t * rows.tile, min((t + 1) * rows.tile, G)), rows.terms
         r, square, l = terms[R, part], terms[SQUARE, part], terms[L_K, part]
         offset, precision = terms[OFFSET, part], terms[PRECISION, part]
         for at in range(n):
             e = steps[at]
-            gain, evidence = 0.0, 0.0
             for i in range(len(r)):
                 step = e * l[i]
                 change = step * square[i]
                 new = r[i] - change
-                gain += step * (r[i] - 0.5 * change)
-                evidence += log_one_and(1.0, offset[i] + 0.5 * new * (new / precision[i]))
-            rows.sums[t, 2 * at] = gain
-            rows.sums[t, 2 * at + 1] = evidence
+                gains[i] = step * (r[i] - 0.5 * change)
+                values[i] = log_one_and(1.0, offset[i] + 0.5 * new * (new / precision[i]))
+            rows.sums[t, 2 * at] = added(gains, len(r))
+            rows.sums[t, 2 * at + 1] = added(values, len(r))
 
 
-@njit(**EXACT)
+@njit(**STRICT)
 def shear_rows(first_tile, last_tile, rows, k, q, e):
     """The rows after f_k -> f_k + e f_q."""
     begin, end = first_tile * rows.tile, min(last_tile * rows.tile, rows.L.shape[0])
@@ -72,7 +70,7 @@ def shear_rows(first_tile, last_tile, rows, k, q, e):
         B[i, k] += e * B[i, q]
 
 
-@njit(**EXACT)
+@njit(**STRICT)
 def shear_columns(columns, k, q, e):
     """The activations after f_k -> f_k + e f_q, and their products."""
     F, by_sample, weighted, gram, plain = columns
@@ -88,7 +86,7 @@ def shear_columns(columns, k, q, e):
         plain[m, k] += e * plain[m, q]
 
 
-@njit(**EXACT)
+@njit(**STRICT)
 def shear_draw(first_tile, last_tile, rows, q, position, stream):
     """z and l of the factor that was sheared along."""
     part, terms = slice(first_tile * rows.tile, min(last_tile * rows.tile, rows.L.shape[0])), rows.terms
