@@ -89,7 +89,8 @@ def test_heatmap_refusals(panels, message) -> None:
 SIM = sf.simulate(n_features=50, n_samples=45, inclusion=[0.3, 0.5, 0.2], snr=3, missing=0.05, seed=1)
 NAMES = [f"gene {i} with a name that is far too long" if i % 7 == 0 else f"gene {i}" for i in range(50)]
 X = pd.DataFrame(SIM.X, columns=NAMES, index=[f"person {j}" for j in range(45)])
-PRIOR = sf.Prior(n_factors=5, inclusion=sf.Beta(1, 1))
+# A vague slab: the chains below are too short for a factor that comes and goes.
+PRIOR = sf.Prior(n_factors=5, inclusion=sf.Beta(1, 1), loading_shape=1e-3, loading_rate=1e-3)
 
 
 @pytest.fixture(scope="module")

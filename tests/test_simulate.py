@@ -248,7 +248,7 @@ GOOD = {"n_features": 6, "n_samples": 5, "inclusion": [0.5, 0.5], "snr": 1}
             "snr sets one noise precision per feature; got a prior with noise='shared'",
         ),
         (
-            {"inclusion": None, "snr": None, "prior": Prior(n_factors=40, noise_shape=3)},
+            {"inclusion": None, "snr": None, "prior": Prior(n_factors=40, noise_shape=3, loading_shape=1e-3)},
             r"loading_shape must be large enough to draw from; got 0\.001",
         ),
         (

@@ -17,7 +17,7 @@ import numpyro.distributions as dist
 from numpyro.infer import MCMC, NUTS, init_to_uniform
 
 import sparsefactor as sf
-from sparsefactor.model import RELATIVE_LOADING_RATE, RELATIVE_NOISE_RATE
+from sparsefactor.model import LEARNT_SLAB, RELATIVE_NOISE_RATE
 
 jax.config.update("jax_enable_x64", True)
 
@@ -50,7 +50,7 @@ def sample(X: np.ndarray, K: int, seed: int) -> dict[str, np.ndarray]:
     """Draws by name, (draw, ...), of one chain; X (N, G) is centred, with NaN where missing."""
     prior = sf.Prior(n_factors=K)
     noise_rate = RELATIVE_NOISE_RATE * np.nanmean(X**2, axis=0)
-    loading_rate = RELATIVE_LOADING_RATE * np.nanmean(X**2)
+    loading_rate = LEARNT_SLAB[1] * np.nanmean(X**2)
     holes = np.isnan(X)
     Y, seen = np.where(holes, 0.0, X).T, (~holes).T.astype(float) if holes.any() else None
     configurations = np.array(list(itertools.product((0.0, 1.0), repeat=K)))

@@ -23,7 +23,9 @@ SMALLEST = 1e-150  # of hyperparameters, and one over it the largest: squares of
 # What the priors' rates are where they are left out, in units of the data: of the variance of what a noise precision
 # belongs to, and of the mean square of all entries.
 NOISE_SHAPE, RELATIVE_NOISE_RATE = 1.0, 0.02  # chosen by `python -m benchmarks.corpus noise`
-LOADING_SHAPE, RELATIVE_LOADING_RATE = 1.0, 0.1  # by `corpus slab`, and by `corpus surplus`: see docs
+# Of the slab, where inclusion is learnt: by `corpus slab` and `corpus surplus`. Where it is given, a factor that the
+# data do not have can only become faint, and the prior must let it.
+LEARNT_SLAB, GIVEN_SLAB = (1.0, 0.1), (1e-3, 1e-3)
 PAPER_RATE = 1e-3
 STRONG_SHARE = 0.5  # of the features: where a given rate outweighs the data of more than these, it is worth a warning
 CONSTANT = 1e-10  # of the mean square: a variance below this is none
@@ -85,8 +87,9 @@ class Prior:
     noise_shape, noise_rate, loading_shape, loading_rate : float, optional
         Of the gamma priors on noise and slab precisions. A rate that
         is left out is in units of the data, so that the answer does not depend on them: 0.02 times the variance of
-        the feature (or sample, or matrix) whose noise it is, and 0.1 times the mean square of all entries for
-        loadings. A number is taken as it is; noise_rate may also be one number for each feature (or sample).
+        the feature (or sample, or matrix) whose noise it is, and for loadings 0.1 times (0.001 where inclusion is
+        given) the mean square of all entries; loading_shape is then 1 (or 0.001). A number is taken as it is;
+        noise_rate may also be one number for each feature (or sample).
     settled : bool
         Whether the rates are final numbers; set by the package itself.
 
@@ -111,7 +114,7 @@ class Prior:
     noise: Noise = "feature"
     noise_shape: float = NOISE_SHAPE
     noise_rate: Any = None
-    loading_shape: float = LOADING_SHAPE
+    loading_shape: Any = None
     loading_rate: Any = None
     settled: bool = field(default=False, repr=False)  # whether the rates are numbers for `Data.Y`: see in_units_of
 
@@ -138,6 +141,8 @@ class Prior:
         return cls(**{"inclusion": 0.1, **vague, **settings})
 
     def __post_init__(self) -> None:
+        if self.loading_shape is None:
+            object.__setattr__(self, "loading_shape", self.slab_default[0])
         for name in ("noise_shape", "loading_shape"):
             _check_positive(name, getattr(self, name))
         for name in ("noise_rate", "loading_rate"):
@@ -201,7 +206,7 @@ class Prior:
                 words += [] if value is None else [f"groups=<{len(value)} labels>"]
             elif isinstance(value, np.ndarray):
                 words.append(f"{name}=<{value.size} numbers>")
-            elif value != defaults[name]:
+            elif value != defaults[name] and (name != "loading_shape" or value != self.slab_default[0]):
                 words.append(f"{name}={value!r}")
         return f"Prior({', '.join(words)})"
 
@@ -262,6 +267,11 @@ class Prior:
         np.add.at(out, self.group_index, values)
         return np.ascontiguousarray(out.T)
 
+    @property
+    def slab_default(self) -> tuple[float, float]:
+        """The slab's shape and relative rate where they are left out."""
+        return LEARNT_SLAB if self.learns_inclusion else GIVEN_SLAB
+
     def inclusion_matrix(self) -> NDArray[np.float64]:
         """(1, K) or (G, K): the prior (mean) probability of inclusion."""
         if isinstance(self.inclusion, Beta):
@@ -317,7 +327,7 @@ class Prior:
             total, count = (np.bincount(self.group_index, values) for values in (data.row_ss, data.row_count))
             own = total / count
             square = np.where(own > CONSTANT * square, own, square)
-        rate = RELATIVE_LOADING_RATE * square
+        rate = self.slab_default[1] * square
         return rate if self.grouped else float(rate)
 
     def warn_if_strong(self, data: Data) -> None:
