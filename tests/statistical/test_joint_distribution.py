@@ -31,7 +31,10 @@ def prior_of(inclusion, noise="feature") -> Prior:
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize(("inclusion", "missing"), CASES)
+@pytest.mark.parametrize(
+    ("inclusion", "missing"),
+    [CASES[1], CASES[2], *(pytest.param(*case, marks=pytest.mark.slow) for case in (CASES[0], CASES[3]))],
+)
 def test_sampler_passes(inclusion, missing):
     scores = joint_scores(prior_of(inclusion), oracle, missing=missing, replicates=300)
     assert np.abs(scores).max() < LIMIT
@@ -41,7 +44,7 @@ MODULES = Prior(n_factors=K, inclusion=Beta(0.4, 0.6), n_modules=3, **HYPER)
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("missing", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_sampler_with_modules_passes(missing):
     moves = [BoldShear() if name == "shear" else MOVES[name]() for name in MOVES]
     scores = joint_scores(MODULES, compiled, missing=missing, replicates=300, moves=moves)
@@ -224,10 +227,21 @@ def test_columns_pass_where_rates_are_learnt_and_wrong_ones_fail():
 
 
 @pytest.mark.statistical
-def test_noise_drawn_without_activations_passes_and_a_wrong_one_fails():
+def test_noise_drawn_without_activations_passes():
     assert np.abs(move_scores(MOVES["noise"](), False)).max() < LIMIT
-    for wrong in (NoiseForgetsJacobian(), OwnForgetsOdds(), OwnForgetsSlab()):
-        assert np.abs(move_scores(wrong, False)).max() > 2 * LIMIT
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param(NoiseForgetsJacobian, marks=pytest.mark.slow),
+        OwnForgetsOdds,
+        pytest.param(OwnForgetsSlab, marks=pytest.mark.slow),
+    ],
+)
+def test_noise_drawn_wrongly_without_activations_fails(wrong):
+    assert np.abs(move_scores(wrong(), False)).max() > 2 * LIMIT
 
 
 @pytest.mark.slow
@@ -265,7 +279,9 @@ def grouped(inclusion) -> Prior:
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize(("inclusion", "missing"), [([0.3, 0.7], True), (Beta(2.0, 3.0), False)])
+@pytest.mark.parametrize(
+    ("inclusion", "missing"), [pytest.param([0.3, 0.7], True, marks=pytest.mark.slow), (Beta(2.0, 3.0), False)]
+)
 def test_sampler_with_groups_passes(inclusion, missing):
     moves = [BoldShear() if name == "shear" else MOVES[name]() for name in MOVES]
     scores = joint_scores(grouped(inclusion), compiled, missing=missing, replicates=300, moves=moves)
@@ -295,7 +311,11 @@ class SlideForgetsBase(Gibbs):
 
 @pytest.mark.statistical
 @pytest.mark.parametrize(
-    ("inclusion", "missing", "noise"), [(Beta(2.0, 3.0), True, "feature"), ([0.3, 0.7], False, "sample")]
+    ("inclusion", "missing", "noise"),
+    [
+        (Beta(2.0, 3.0), True, "feature"),
+        pytest.param([0.3, 0.7], False, "sample", marks=pytest.mark.slow),
+    ],
 )
 def test_sampler_with_given_activations_passes(inclusion, missing, noise):
     moves = [BoldShear() if name == "shear" else MOVES[name]() for name in MOVES]
