@@ -24,7 +24,7 @@ import numpy as np
 
 import sparsefactor as sf
 from sparsefactor.data import as_data
-from sparsefactor.engine import build_kernels
+from sparsefactor.engine import build_engine
 from sparsefactor.gibbs.sweep import Gibbs
 
 SNRS, SEEDS = (1, 5, 25), range(10)
@@ -90,12 +90,12 @@ def knowing_activations(sim: sf.Simulation, sweeps: int = 400) -> float:
     data = as_data(sim.X)
     pi = np.clip(sim.inclusion.mean(axis=0), 1e-3, 1 - 1e-3)
     prior = sf.Prior(inclusion=pi)
-    gibbs = Gibbs(data, prior, build_kernels(data, prior))
+    gibbs = Gibbs(data, prior, build_engine(data, prior))
     rows = gibbs.start(sim.loadings, np.ascontiguousarray(sim.activations.T))
     message = gibbs.message(rows._replace(alpha=np.ones(len(pi))))
     state, total = rows.rows, np.zeros(sim.inclusion.shape)
     for sweep in range(sweeps):
-        state, _ = gibbs.kernels.gibbs_row_pass(state, message, gibbs.kernels.row_noise((1, 2), sweep))
+        state, _ = gibbs.engine.gibbs_row_pass(state, message, gibbs.engine.row_noise((1, 2), sweep))
         total += state.Z
     return float(np.mean((total > sweeps / 2) == sim.inclusion))
 

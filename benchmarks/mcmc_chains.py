@@ -17,7 +17,7 @@ import numpy as np
 
 import sparsefactor as sf
 from sparsefactor.data import as_data
-from sparsefactor.engine import build_kernels
+from sparsefactor.engine import build_engine
 from sparsefactor.engine.threads import single_blas_thread
 from sparsefactor.gibbs.moves import ScaleMove
 from sparsefactor.gibbs.sweep import Gibbs, GibbsState
@@ -34,7 +34,7 @@ def problem(size: str) -> tuple[Gibbs, GibbsState]:
         sim = sf.simulate(n_features=1000, n_samples=44, inclusion=[0.1] * 26, snr=2, seed=0)
         prior = sf.Prior(n_factors=26, inclusion=0.1)
     data = as_data(sim.X)
-    gibbs = Gibbs(data, prior, build_kernels(data, prior, "cpu", 1), [ScaleMove()])
+    gibbs = Gibbs(data, prior, build_engine(data, prior, "cpu", 1), [ScaleMove()])
     return gibbs, gibbs.start(sim.loadings, np.ascontiguousarray(sim.activations.T))
 
 

@@ -20,7 +20,7 @@ from arviz_stats.base import array_stats
 
 import sparsefactor as sf
 from sparsefactor.data import as_data
-from sparsefactor.engine import build_kernels
+from sparsefactor.engine import build_engine
 from sparsefactor.engine.threads import single_blas_thread
 from sparsefactor.gibbs.moves import MOVES
 from sparsefactor.gibbs.sweep import Gibbs
@@ -42,7 +42,7 @@ def chain(sim: sf.Simulation, moves: tuple[str, ...], sweeps: int, warmup: int =
     key = stream_key(1, 0)
     kept: dict[str, list[np.ndarray]] = {"f2": [], "l2": [], "active": [], "cosines": [], "signal": []}
     with single_blas_thread():
-        gibbs = Gibbs(data, PRIOR, build_kernels(data, PRIOR), [MOVES[name]() for name in moves])
+        gibbs = Gibbs(data, PRIOR, build_engine(data, PRIOR), [MOVES[name]() for name in moves])
         state = gibbs.start(start.L, start.F)
         seconds = 0.0
         for sweep in range(warmup + sweeps):

@@ -26,7 +26,7 @@ import numpy as np
 
 import sparsefactor as sf
 from sparsefactor.data import as_data
-from sparsefactor.engine import build_kernels
+from sparsefactor.engine import build_engine
 from sparsefactor.engine.threads import available_cores, single_blas_thread
 from sparsefactor.gibbs.moves import ScaleMove
 from sparsefactor.gibbs.sweep import Gibbs
@@ -63,17 +63,17 @@ def problem(G: int, N: int, K: int, missing: float, dtype: str = "float64") -> t
 
 def stepper(method: str, data: Any, prior: sf.Prior, start: Start | None, n_threads: int | None) -> Callable[[], None]:
     """A function that makes one more sweep each time it is called, from a state that has settled."""
-    kernels = build_kernels(data, prior, n_threads=n_threads)
+    engine = build_engine(data, prior, n_threads=n_threads)
     warm = 30 if start is None else 3
     start = start or StartMaker(data, prior.K, 0).make("ica", 0)
     if method == "CAVI":
-        cavi = CAVI(data, prior, kernels)
+        cavi = CAVI(data, prior, engine)
         held = [cavi.start(start.L, start.F)]
 
         def sweep() -> None:
             held[0] = cavi.sweep(held[0], rescale=True)
     else:
-        gibbs = Gibbs(data, prior, kernels, [ScaleMove()])
+        gibbs = Gibbs(data, prior, engine, [ScaleMove()])
         chain = [gibbs.start(start.L, start.F), 0]
         key = stream_key(0, 0)
 

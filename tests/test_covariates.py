@@ -14,7 +14,7 @@ from tests.helpers.problems import prior_for, random_vi_state, small_data
 import sparsefactor as sf
 from sparsefactor.data import as_data
 from sparsefactor.design import Design
-from sparsefactor.engine import build_kernels
+from sparsefactor.engine import build_engine
 from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.model import log_joint
 from sparsefactor.vi.cavi import CAVI
@@ -40,7 +40,7 @@ def with_design(data, d=2, precision=0.3, seed=5):
 def cavi_for(noise, inclusion, joint, missing, groups, backend="reference") -> CAVI:
     data = with_design(small_data(missing=missing))
     prior = prior_for(2, inclusion=inclusion, noise=noise, groups=groups).in_units_of(data)
-    return CAVI(data, prior, build_kernels(data, prior, backend), joint=joint)
+    return CAVI(data, prior, build_engine(data, prior, backend), joint=joint)
 
 
 def started(cavi: CAVI):
@@ -53,7 +53,7 @@ def started(cavi: CAVI):
 def replace_design(cavi: CAVI) -> CAVI:
     """The same problem without a design, to draw a state from."""
     data = replace(cavi.data, design=None)
-    return CAVI(data, cavi.prior, build_kernels(data, cavi.prior, "reference"), joint=cavi.joint)
+    return CAVI(data, cavi.prior, build_engine(data, cavi.prior, "reference"), joint=cavi.joint)
 
 
 def whole_elbo(cavi: CAVI, state) -> float:
@@ -87,7 +87,7 @@ def test_the_elbo_is_complete_and_never_falls(noise, inclusion, joint, missing, 
 def test_a_slide_leaves_the_fit_as_it_is_and_raises_the_elbo(missing):
     cavi = cavi_for("feature", sf.Beta(1.5, 2.5), True, missing, None)
     data = replace(cavi.data, design=replace(cavi.data.design, precision=1e-8))
-    cavi = CAVI(data, cavi.prior, build_kernels(data, cavi.prior, "reference"), joint=True)
+    cavi = CAVI(data, cavi.prior, build_engine(data, cavi.prior, "reference"), joint=True)
     state = started(cavi)
     for _ in range(5):
         state = cavi.sweep(state)
@@ -115,7 +115,7 @@ def test_a_slide_leaves_the_fit_as_it_is_and_raises_the_elbo(missing):
 def test_the_log_joint_of_a_sweep_is_that_of_the_whole_model(noise, missing):
     data = with_design(small_data(missing=missing))
     prior = prior_for(2, inclusion=sf.Beta(1.5, 2.5), noise=noise).in_units_of(data)
-    gibbs = Gibbs(data, prior, build_kernels(data, prior, "cpu"))
+    gibbs = Gibbs(data, prior, build_engine(data, prior, "cpu"))
     rng = np.random.default_rng(0)
     state, sums = gibbs.draw(gibbs.start(rng.standard_normal((6, 2)), rng.standard_normal((2, 5))), (1, 2), 0)
     alpha, pi = rng.gamma(2.0, 1.0, 2), rng.uniform(0.1, 0.9, 2)

@@ -14,8 +14,8 @@ import pytest
 
 import sparsefactor as sf
 from sparsefactor.data import as_data
-from sparsefactor.engine import build_kernels
-from sparsefactor.engine.cpu import CpuKernels
+from sparsefactor.engine import build_engine
+from sparsefactor.engine.cpu import CpuEngine
 from sparsefactor.start import StartMaker
 from sparsefactor.vi.cavi import CAVI
 from sparsefactor.vi.trial import Tolerance, Trial
@@ -96,7 +96,7 @@ CASES = {
 def test_vi_is_finite_and_its_elbo_never_falls(case, noise):
     data = as_data(CASES[case]())
     prior = sf.Prior(n_factors=3, inclusion=sf.Beta(1, 1), noise=noise)
-    cavi = CAVI(data, prior, build_kernels(data, prior))
+    cavi = CAVI(data, prior, build_engine(data, prior))
     for start in ("varimax", "ica", "random"):
         made = StartMaker(data, 3, 0).make(start, 0)
         trial = Trial(0, start, cavi, cavi.start(made.L, made.F), accelerate=True)
@@ -157,8 +157,8 @@ def test_a_few_features_explained_to_within_rounding_are_noticed(draw):
 
 
 def test_draws_that_are_not_finite_end_the_run_with_a_remedy(monkeypatch):
-    draw = CpuKernels.gibbs_activations
-    monkeypatch.setattr(CpuKernels, "gibbs_activations", lambda *args: np.where(draw(*args) > 1.0, np.nan, 0.0))
+    draw = CpuEngine.gibbs_activations
+    monkeypatch.setattr(CpuEngine, "gibbs_activations", lambda *args: np.where(draw(*args) > 1.0, np.nan, 0.0))
     with pytest.raises(ValueError, match=r"draws must be finite; .* rescale X to unit variance"):
         sf.sample(base(), sf.Prior(n_factors=3, inclusion=0.3), n_chains=1, n_warmup=2, n_draws=2, init="random")
 

@@ -8,8 +8,8 @@ from tests.helpers.elbo import direct_elbo, q_of
 from tests.helpers.problems import prior_for, random_vi_state, small_data
 
 import sparsefactor as sf
-from sparsefactor.engine import build_kernels
-from sparsefactor.kernels.reference import ReferenceKernels
+from sparsefactor.engine import build_engine
+from sparsefactor.kernels.reference import ReferenceEngine
 from sparsefactor.model import Beta
 from sparsefactor.vi.cavi import CAVI
 from sparsefactor.vi.empty import emptied, holds_nothing
@@ -26,7 +26,7 @@ VAGUE = {"noise_shape": 1e-3, "noise_rate": 1e-3, "loading_shape": 1e-3, "loadin
 def test_an_emptied_factor_stays_empty_and_its_elbo_is_exact(joint, noise, inclusion, missing):
     data = small_data(G=8, N=6, missing=missing)
     prior = prior_for(3, inclusion=inclusion, noise=noise, **VAGUE)
-    cavi = CAVI(data, prior, ReferenceKernels(data, prior), joint=joint)
+    cavi = CAVI(data, prior, ReferenceEngine(data, prior), joint=joint)
     before = random_vi_state(cavi)
     kept = [a.copy() for a in (*before.rows, *before.columns)]
     assert before.sums.active[1] > 0.1  # there is something to empty
@@ -44,7 +44,7 @@ def test_an_empty_factor_costs_what_the_prior_charges():
     """Without it the ELBO is higher by log(G + 1): the integral of (1 - pi)^G over a uniform pi is 1 / (G + 1)."""
     data = small_data(G=9, N=6)
     prior = prior_for(3, inclusion=Beta(1.0, 1.0), **VAGUE)
-    cavi = CAVI(data, prior, ReferenceKernels(data, prior))
+    cavi = CAVI(data, prior, ReferenceEngine(data, prior))
     trial = Trial(0, "", cavi, emptied(cavi, random_vi_state(cavi), 1), accelerate=True)
     smaller = without(trial, [1])
     again = cavi.finish(trial.state.rows, trial.state.columns, np.ones(3))
@@ -85,7 +85,7 @@ def solid(vi: sf.VIPosterior) -> int:
 def test_thinning_raises_the_elbo_and_counts_its_passes(monkeypatch):
     X, prior = superfluous()
     data = sf.data.as_data(X)
-    cavi = CAVI(data, prior, build_kernels(data, prior, "auto", 1))
+    cavi = CAVI(data, prior, build_engine(data, prior, "auto", 1))
     rng = np.random.default_rng(0)
     start = cavi.start(rng.standard_normal((150, 12)), rng.standard_normal((12, 30)))
     trial = Trial(0, "", cavi, start, accelerate=True)

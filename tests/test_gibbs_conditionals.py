@@ -12,7 +12,7 @@ from tests.helpers.problems import MILD, prior_for, random_gibbs_state, small_da
 
 from sparsefactor.gibbs.sweep import Gibbs, GibbsState
 from sparsefactor.kernels.contract import RowNoise
-from sparsefactor.kernels.reference import ReferenceKernels
+from sparsefactor.kernels.reference import ReferenceEngine
 from sparsefactor.model import Beta, Prior, log_joint
 
 G, N, K = 2, 4, 3
@@ -22,8 +22,8 @@ CASES = [(noise, missing) for noise in ("feature", "shared", "sample") for missi
 def problem(noise, missing, inclusion=0.4):
     data = small_data(G, N, K, missing=missing, seed=3)
     prior = prior_for(K, inclusion=inclusion, noise=noise)
-    kernels = ReferenceKernels(data, prior)
-    return data, prior, kernels, Gibbs(data, prior, kernels), random_gibbs_state(data, prior, seed=1)
+    engine = ReferenceEngine(data, prior)
+    return data, prior, engine, Gibbs(data, prior, engine), random_gibbs_state(data, prior, seed=1)
 
 
 def log_marginal(data, prior, state: GibbsState, tau_row, Z) -> float:
@@ -43,12 +43,12 @@ def log_marginal(data, prior, state: GibbsState, tau_row, Z) -> float:
 @pytest.mark.parametrize(("noise", "missing"), CASES)
 @pytest.mark.parametrize("inclusion", [[0.2, 0.5, 0.8], Beta(1.0, 2.0)])
 def test_every_inclusion_conditional_matches_the_enumeration_of_all_configurations(noise, missing, inclusion):
-    data, prior, kernels, gibbs, state = problem(noise, missing, inclusion)
+    data, prior, engine, gibbs, state = problem(noise, missing, inclusion)
     message = gibbs.message(state)
     gamma = np.ones(G)
     # The pass draws tau first; with this gamma it is the same in every run below.
     quiet = RowNoise(uniform=np.full((G, K), 0.5), normal=np.zeros((G, K)), gamma=gamma)
-    tau_row = kernels.gibbs_row_pass(state.rows, message, quiet)[0].tau
+    tau_row = engine.gibbs_row_pass(state.rows, message, quiet)[0].tau
     table = {z: log_marginal(data, prior, state, tau_row, np.reshape(z, (G, K))) for z in product((0, 1), repeat=G * K)}
     assert len(table) == 2 ** (G * K)
     for flat, configuration in enumerate(product((0, 1), repeat=G * K)):
@@ -63,7 +63,7 @@ def test_every_inclusion_conditional_matches_the_enumeration_of_all_configuratio
             uniform[i, k] = p + shift
             noise_in = RowNoise(uniform=uniform, normal=np.zeros((G, K)), gamma=gamma)
             rows = state.rows._replace(Z=Z)
-            drawn = kernels.gibbs_row_pass(rows, message, noise_in)[0].Z
+            drawn = engine.gibbs_row_pass(rows, message, noise_in)[0].Z
             assert drawn[i, k] == expected
             assert np.array_equal(np.delete(drawn.ravel(), i * K + k), np.delete(Z.ravel(), i * K + k))
 
@@ -77,14 +77,14 @@ def gaussian_of(draw, size: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize(("noise", "missing"), CASES)
 def test_loadings_conditional_is_the_gaussian_of_the_log_joint(noise, missing):
-    data, prior, kernels, gibbs, state = problem(noise, missing)
+    data, prior, engine, gibbs, state = problem(noise, missing)
     Z = np.array([[1, 0, 1], [1, 1, 1]], dtype=np.int8)
     uniform = np.where(Z == 1, 0.0, 1.0)
     message = gibbs.message(state)
 
     def draw(e):
         noise_in = RowNoise(uniform=uniform, normal=e.reshape(G, K), gamma=np.ones(G))
-        return kernels.gibbs_row_pass(state.rows._replace(Z=Z), message, noise_in)[0]
+        return engine.gibbs_row_pass(state.rows._replace(Z=Z), message, noise_in)[0]
 
     tau = draw(np.zeros(G * K)).tau
     mean, cov = gaussian_of(lambda e: draw(e).L.ravel(), G * K)
@@ -102,10 +102,10 @@ def test_loadings_conditional_is_the_gaussian_of_the_log_joint(noise, missing):
 
 @pytest.mark.parametrize(("noise", "missing"), CASES)
 def test_activations_conditional_is_the_gaussian_of_the_log_joint(noise, missing):
-    data, prior, kernels, gibbs, state = problem(noise, missing)
-    rows, sums = kernels.gibbs_row_pass(state.rows, gibbs.message(state), kernels.row_noise((1, 2), 0))
+    data, prior, engine, gibbs, state = problem(noise, missing)
+    rows, sums = engine.gibbs_row_pass(state.rows, gibbs.message(state), engine.row_noise((1, 2), 0))
     weight = gibbs.weight(state.tau)
-    mean, cov = gaussian_of(lambda e: kernels.gibbs_activations(sums, weight, e.reshape(K, N)).ravel(), K * N)
+    mean, cov = gaussian_of(lambda e: engine.gibbs_activations(sums, weight, e.reshape(K, N)).ravel(), K * N)
     own = rows.tau if noise == "feature" else state.tau[: 1 if noise == "shared" else N]
 
     def log_p(flat):
@@ -146,8 +146,8 @@ def assert_gamma(log_p, shape, rate) -> None:
 
 @pytest.mark.parametrize(("noise", "missing"), CASES)
 def test_precisions_are_the_gammas_of_the_log_joint(noise, missing):
-    data, prior, kernels, gibbs, state = problem(noise, missing)
-    rows, sums = kernels.gibbs_row_pass(state.rows, gibbs.message(state), kernels.row_noise((1, 2), 0))
+    data, prior, engine, gibbs, state = problem(noise, missing)
+    rows, sums = engine.gibbs_row_pass(state.rows, gibbs.message(state), engine.row_noise((1, 2), 0))
     own = rows.tau if noise == "feature" else state.tau[: 1 if noise == "shared" else N]
     at = {"L": rows.L, "F": state.F, "Z": rows.Z, "tau": own, "alpha": state.alpha}
 
@@ -162,7 +162,7 @@ def test_precisions_are_the_gammas_of_the_log_joint(noise, missing):
     if noise == "feature":
         scaled = state.rows.L * state.scale
         quiet = RowNoise(uniform=np.full((G, K), 0.5), normal=np.zeros((G, K)), gamma=np.ones(G))
-        rate = 1.0 / kernels.gibbs_row_pass(state.rows, gibbs.message(state), quiet)[0].tau
+        rate = 1.0 / engine.gibbs_row_pass(state.rows, gibbs.message(state), quiet)[0].tau
         at = {**at, "L": scaled, "Z": state.rows.Z}
         shapes = prior.noise_shape + 0.5 * data.row_count
     else:
@@ -179,8 +179,8 @@ def replaced(values, index, x):
 
 
 def test_inclusion_rate_is_the_beta_of_the_log_joint():
-    data, prior, kernels, gibbs, state = problem("feature", 0.35, Beta(1.3, 2.1))
-    rows, sums = kernels.gibbs_row_pass(state.rows, gibbs.message(state), kernels.row_noise((1, 2), 0))
+    data, prior, engine, gibbs, state = problem("feature", 0.35, Beta(1.3, 2.1))
+    rows, sums = engine.gibbs_row_pass(state.rows, gibbs.message(state), engine.row_noise((1, 2), 0))
     recorder = Recorder()
     gibbs.sample_pi(sums, recorder)
     a, b = recorder.beta_parameters
@@ -223,7 +223,7 @@ def test_annotation_matrix_reaches_every_conditional():
     pi = np.linspace(0.1, 0.9, G * K).reshape(G, K)
     data = small_data(G, N, K, seed=3)
     prior = Prior(inclusion=pi, noise_shape=3.0, noise_rate=2.0)
-    gibbs = Gibbs(data, prior, ReferenceKernels(data, prior))
+    gibbs = Gibbs(data, prior, ReferenceEngine(data, prior))
     logit = gibbs.message(random_gibbs_state(data, prior)).logit
     assert np.allclose(1 / (1 + np.exp(-logit)), pi)
 
@@ -231,7 +231,7 @@ def test_annotation_matrix_reaches_every_conditional():
 def with_modules(missing: float = 0.35) -> tuple[Gibbs, GibbsState]:
     data = small_data(G, N, K, missing=missing)
     prior = Prior(n_factors=K, inclusion=Beta(1.3, 2.1), n_modules=3, **MILD)
-    gibbs = Gibbs(data, prior, ReferenceKernels(data, prior))
+    gibbs = Gibbs(data, prior, ReferenceEngine(data, prior))
     return gibbs, gibbs.sweep(gibbs.start(np.ones((G, K)), np.ones((K, N))), (5, 6), 0)[0]
 
 
@@ -303,7 +303,7 @@ def test_members_are_drawn_as_the_log_joint_has_them():
     gibbs, state = with_modules()
     rng = np.random.default_rng(0)
     draws = np.array(
-        [gibbs.modules.sample_member(gibbs.kernels, state.rows, state.pi, state.w, rng) for _ in range(4000)]
+        [gibbs.modules.sample_member(gibbs.engine, state.rows, state.pi, state.w, rng) for _ in range(4000)]
     )
     for i in range(G):
         densities = [module_density(gibbs, state._replace(member=replaced(state.member, i, m))) for m in range(3)]

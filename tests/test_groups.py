@@ -15,7 +15,7 @@ import sparsefactor as sf
 from sparsefactor.data import as_data
 from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.kernels.contract import RowNoise
-from sparsefactor.kernels.reference import ReferenceKernels
+from sparsefactor.kernels.reference import ReferenceEngine
 from sparsefactor.model import log_joint
 from sparsefactor.report.posterior import posterior_page
 from sparsefactor.vi.cavi import CAVI
@@ -33,7 +33,7 @@ LABELS = ["rna", "protein", "rna", "rna", "protein", "rna"]
 def cavi_for(noise, inclusion, joint, missing) -> CAVI:
     data = small_data(missing=missing)
     prior = prior_for(2, inclusion=inclusion, noise=noise, groups=LABELS)
-    return CAVI(data, prior, ReferenceKernels(data, prior), joint=joint)
+    return CAVI(data, prior, ReferenceEngine(data, prior), joint=joint)
 
 
 # ---- the equations ----------------------------------------------------------------------------------------------
@@ -79,11 +79,11 @@ def test_every_inclusion_matches_the_enumeration_of_all_configurations():
     G, N, K = 3, 4, 2
     data = small_data(G, N, K, seed=3)
     prior = prior_for(K, inclusion=sf.Beta(1.0, 2.0), groups=["a", "b", "a"])
-    kernels = ReferenceKernels(data, prior)
-    gibbs, state = Gibbs(data, prior, kernels), random_gibbs_state(data, prior, seed=1)
+    engine = ReferenceEngine(data, prior)
+    gibbs, state = Gibbs(data, prior, engine), random_gibbs_state(data, prior, seed=1)
     message, gamma = gibbs.message(state), np.ones(G)
     quiet = RowNoise(uniform=np.full((G, K), 0.5), normal=np.zeros((G, K)), gamma=gamma)
-    tau = kernels.gibbs_row_pass(state.rows, message, quiet)[0].tau
+    tau = engine.gibbs_row_pass(state.rows, message, quiet)[0].tau
     alpha, pi = state.alpha.T[[0, 1, 0]], state.pi.T[[0, 1, 0]]
 
     def log_marginal(Z):
@@ -104,7 +104,7 @@ def test_every_inclusion_matches_the_enumeration_of_all_configurations():
             uniform = np.where(Z == 1, 0.0, 1.0)
             uniform[i, k] = p + shift
             noise = RowNoise(uniform=uniform, normal=np.zeros((G, K)), gamma=gamma)
-            assert kernels.gibbs_row_pass(state.rows._replace(Z=Z), message, noise)[0].Z[i, k] == expected
+            assert engine.gibbs_row_pass(state.rows._replace(Z=Z), message, noise)[0].Z[i, k] == expected
 
 
 @pytest.mark.parametrize("inclusion", [[0.3, 0.7], sf.Beta(1.5, 2.5)])
@@ -112,7 +112,7 @@ def test_the_log_joint_has_slab_precisions_and_rates_integrated_out(inclusion):
     """p(all) / p(alpha, pi | the rest) does not depend on alpha and pi, and is what a sweep reports."""
     data = small_data(missing=0.2)
     prior = prior_for(2, inclusion=inclusion, groups=LABELS)
-    gibbs = Gibbs(data, prior, ReferenceKernels(data, prior))
+    gibbs = Gibbs(data, prior, ReferenceEngine(data, prior))
     state, sums = gibbs.draw(random_gibbs_state(data, prior), (1, 2), 0)
     rng = np.random.default_rng(0)
     settled = gibbs.prior

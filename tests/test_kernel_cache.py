@@ -1,4 +1,4 @@
-"""Kernels compile whatever becomes of the cache on disk: no folder, no room, damaged files, files of another."""
+"""Engine compile whatever becomes of the cache on disk: no folder, no room, damaged files, files of another."""
 
 from __future__ import annotations
 

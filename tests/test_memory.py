@@ -11,7 +11,7 @@ import pytest
 
 import sparsefactor as sf
 from sparsefactor.data import as_data
-from sparsefactor.engine.cpu import CpuKernels
+from sparsefactor.engine.cpu import CpuEngine
 from sparsefactor.engine.memory import Memory
 from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.vi.cavi import CAVI
@@ -108,17 +108,17 @@ def sweeps(kind: str, G: int, missing: float) -> Sweeps:
     X[np.random.default_rng(1).random(X.shape) < missing] = np.nan
     data = as_data(X)
     prior = sf.Prior(n_factors=K, inclusion=sf.Beta(1, 1), n_modules=3 if kind == "modules" else 1)
-    kernels = CpuKernels(data, prior, 1)
+    engine = CpuEngine(data, prior, 1)
     L, F = np.ones((G, K)), np.random.default_rng(2).standard_normal((K, 20))
     if kind == "gibbs":
-        gibbs, numbers = Gibbs(data, prior, kernels), iter(range(100))
+        gibbs, numbers = Gibbs(data, prior, engine), iter(range(100))
         return Sweeps(gibbs.start(L, F), lambda state: gibbs.sweep(state, (1, 2), next(numbers))[0])
-    cavi = CAVI(data, prior, kernels)
+    cavi = CAVI(data, prior, engine)
     state = cavi.start(L, F)
     if kind == "vi":
         return Sweeps(state, lambda state: cavi.sweep(state, rescale=True))
     modules = ModuleCAVI(cavi)
-    return Sweeps(modules.sorted_by(state, kernels.vi_unsorted(3)), lambda state: modules.sweep(state, rescale=True))
+    return Sweeps(modules.sorted_by(state, engine.vi_unsorted(3)), lambda state: modules.sweep(state, rescale=True))
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.1])

@@ -12,8 +12,8 @@ from tests.helpers.problems import MILD, small_data
 
 import sparsefactor as sf
 from sparsefactor import plot
-from sparsefactor.engine.cpu import CpuKernels
-from sparsefactor.kernels.reference import ReferenceKernels
+from sparsefactor.engine.cpu import CpuEngine
+from sparsefactor.kernels.reference import ReferenceEngine
 from sparsefactor.vi.cavi import CAVI, VIState
 from sparsefactor.vi.modules import ModuleCAVI
 
@@ -25,11 +25,11 @@ SETTINGS = [
 ]
 
 
-def cavis(noise="feature", joint=False, missing=0.0, M=3, kernels=ReferenceKernels, **size) -> tuple[ModuleCAVI, CAVI]:
+def cavis(noise="feature", joint=False, missing=0.0, M=3, engine=ReferenceEngine, **size) -> tuple[ModuleCAVI, CAVI]:
     data = small_data(missing=missing, **size)
     data = replace(data, Y=4.0 * data.Y)  # loadings that matter
     prior = sf.Prior(n_factors=2, inclusion=sf.Beta(1.5, 2.5), n_modules=M, noise=noise, **MILD)
-    plain = CAVI(data, prior, kernels(data, prior), joint=joint)
+    plain = CAVI(data, prior, engine(data, prior), joint=joint)
     return ModuleCAVI(plain), plain
 
 
@@ -97,7 +97,7 @@ def test_each_update_from_a_random_state_is_a_maximiser(noise, joint, missing):
     # The row pass ends with the memberships.
     assert_maximal(cavi, state, ("member",), 1e-3)
     # The column step, one block at a time, each from the state before it.
-    f_mean, f_var = cavi.kernels.vi_activations(state.columns, state.sums, cavi.weight(state.columns))
+    f_mean, f_var = cavi.engine.vi_activations(state.columns, state.sums, cavi.weight(state.columns))
     columns = state.columns._replace(f_mean=f_mean, f_var=f_var)
     last = cavi.prior.K - 1 if not joint else None
     stepped = state._replace(columns=columns)
@@ -141,7 +141,7 @@ def test_elbo_never_falls(noise, joint, missing):
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_the_climb_ends_at_a_maximum(missing):
-    cavi, plain = cavis(missing=missing, kernels=CpuKernels, G=5, N=4)
+    cavi, plain = cavis(missing=missing, engine=CpuEngine, G=5, N=4)
     assert cavi.data.is_complete == (missing == 0.0)
     state = started(cavi, plain)
     for _ in range(3000):

@@ -8,8 +8,8 @@ from tests.helpers.modules import started
 from tests.helpers.problems import MILD, small_data
 
 import sparsefactor as sf
-from sparsefactor.engine.cpu import CpuKernels
-from sparsefactor.kernels.reference import ReferenceKernels
+from sparsefactor.engine.cpu import CpuEngine
+from sparsefactor.kernels.reference import ReferenceEngine
 from sparsefactor.storage.moments import mixture, posterior_fields
 from sparsefactor.vi.cavi import CAVI
 from sparsefactor.vi.modules import ModuleCAVI
@@ -38,12 +38,12 @@ def test_variational_inference_with_modules(clear):
     np.random.default_rng(0).binomial(1, vi.inclusion_prob)
 
 
-@pytest.mark.parametrize("kernels", [ReferenceKernels, CpuKernels])
-def test_modules_whose_shares_add_up_to_more_than_one(kernels):
+@pytest.mark.parametrize("engine", [ReferenceEngine, CpuEngine])
+def test_modules_whose_shares_add_up_to_more_than_one(engine):
     """A prior that is sure of every loading; of 300 rows some have shares that round above one."""
     data = small_data(G=300, N=6)
     prior = sf.Prior(n_factors=2, inclusion=sf.Beta(1.5, 2.5), n_modules=7, **MILD)
-    plain = CAVI(data, prior, kernels(data, prior))
+    plain = CAVI(data, prior, engine(data, prior))
     cavi = ModuleCAVI(plain)
     state = started(cavi, plain)
     sure = state.columns._replace(pi_a=np.full((2, 8), 1e20))

@@ -5,7 +5,7 @@ import pytest
 
 import sparsefactor as sf
 from sparsefactor.data import as_data
-from sparsefactor.engine import build_kernels
+from sparsefactor.engine import build_engine
 from sparsefactor.engine.threads import single_blas_thread
 from sparsefactor.vi import search
 from sparsefactor.vi.cavi import CAVI
@@ -22,7 +22,7 @@ RUGGED = np.random.default_rng(0).standard_normal((60, 12)) @ np.random.default_
 def climbed(K, joint=True, X=SIM.X, **prior):
     data = as_data(X, center=True)
     given = sf.Prior(n_factors=K, **prior)
-    cavi = CAVI(data, given, build_kernels(data, given), joint=joint)
+    cavi = CAVI(data, given, build_engine(data, given), joint=joint)
     rng = np.random.default_rng(0)
     start = cavi.start(0.5 * rng.standard_normal((data.n_features, K)), rng.standard_normal((K, data.n_samples)))
     trial = Trial(0, "random", cavi, start, accelerate=True)

@@ -8,7 +8,7 @@ from scipy.special import digamma
 from tests.helpers.elbo import Q, direct_elbo, monte_carlo_elbo, q_of
 from tests.helpers.problems import prior_for, random_vi_state, small_data
 
-from sparsefactor.kernels.reference import ReferenceKernels
+from sparsefactor.kernels.reference import ReferenceEngine
 from sparsefactor.model import Beta
 from sparsefactor.vi.assign import assignment_gain, reordered
 from sparsefactor.vi.cavi import CAVI, TERMS, VIState
@@ -26,7 +26,7 @@ SETTINGS = [
 def cavi_for(noise, inclusion, joint, missing, **size) -> CAVI:
     data = small_data(missing=missing, **size)
     prior = prior_for(2, inclusion=inclusion, noise=noise)
-    return CAVI(data, prior, ReferenceKernels(data, prior), joint=joint)
+    return CAVI(data, prior, ReferenceEngine(data, prior), joint=joint)
 
 
 def q_after(cavi: CAVI, state: VIState) -> Q:
@@ -93,7 +93,7 @@ def test_each_update_from_a_random_state_is_a_maximiser(noise, inclusion, joint,
             for other in neighbours(q, field, (i, last), 1e-3):
                 assert direct_elbo(cavi.data, cavi.prior, other) < best
     # The column step, one block at a time.
-    f_mean, f_var = cavi.kernels.vi_activations(state.columns, state.sums, cavi.weight(state.columns))
+    f_mean, f_var = cavi.engine.vi_activations(state.columns, state.sums, cavi.weight(state.columns))
     columns = state.columns._replace(f_mean=f_mean, f_var=f_var)
     q = q_of(cavi.data, cavi.prior, state.rows, columns)
     best = direct_elbo(cavi.data, cavi.prior, q)
@@ -143,7 +143,7 @@ def test_rescaling_is_exact_and_optimal(joint):
 def test_assignment_gain_predicts_what_a_swap_brings():
     data = small_data(30, 20, 2, missing=0.1)
     prior = prior_for(2, inclusion=[0.1, 0.9])
-    cavi = CAVI(data, prior, ReferenceKernels(data, prior))
+    cavi = CAVI(data, prior, ReferenceEngine(data, prior))
     state = random_vi_state(cavi)
     for _ in range(30):
         state = cavi.sweep(state)

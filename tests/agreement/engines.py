@@ -1,13 +1,13 @@
 """The engines that are compared with the oracle: one line each."""
 
-from sparsefactor.engine.cpu import CpuKernels
-from sparsefactor.kernels.reference import ReferenceKernels
+from sparsefactor.engine.cpu import CpuEngine
+from sparsefactor.kernels.reference import ReferenceEngine
 
 COMPARED = {
-    "cpu": CpuKernels,
+    "cpu": CpuEngine,
 }
 # For what is quick, the oracle itself against a formula, and rows in blocks.
 ENGINES = COMPARED | {
-    "reference": ReferenceKernels,
-    "cpu in blocks": lambda data, prior: CpuKernels(data, prior, 2, cuts=(1,), _split_small=True),
+    "reference": ReferenceEngine,
+    "cpu in blocks": lambda data, prior: CpuEngine(data, prior, 2, cuts=(1,), _split_small=True),
 }

@@ -13,7 +13,7 @@ from tests.agreement.cases import NOISES, gibbs_rows, make_case, make_message, s
 from tests.agreement.test_cpu_modules import message_for, rows_for, with_modules
 from tests.helpers.problems import prior_for, random_gibbs_state, small_data
 
-from sparsefactor.engine.cpu import CpuKernels
+from sparsefactor.engine.cpu import CpuEngine
 from sparsefactor.gibbs.moves import MOVES
 from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.kernels.cpu.tiles import tile_rows
@@ -26,8 +26,8 @@ SPLITS = st.sets(st.integers(1, N_TILES - 1), min_size=1).map(lambda cuts: tuple
 
 def engines(data, prior, cuts, n_threads=1):
     assert -(-data.n_features // tile_rows(*data.Y.shape)) == N_TILES
-    whole = CpuKernels(data, prior, 1)
-    parts = CpuKernels(data, prior, n_threads, cuts=cuts, _split_small=True)
+    whole = CpuEngine(data, prior, 1)
+    parts = CpuEngine(data, prior, n_threads, cuts=cuts, _split_small=True)
     assert [len(problem.Y) for problem in parts.blocks.problems] != [data.n_features]
     return whole, parts
 

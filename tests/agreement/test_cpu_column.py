@@ -9,7 +9,7 @@ from tests.helpers.problems import prior_for, random_gibbs_state, small_data
 from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.kernels.contract import ColumnNoise, PrecisionNoise
 from sparsefactor.kernels.noise import row_stream
-from sparsefactor.kernels.reference import ReferenceKernels
+from sparsefactor.kernels.reference import ReferenceEngine
 from sparsefactor.model import Beta
 
 G, N, K = 30, 20, 3
@@ -37,7 +37,7 @@ def test_columns_agree(engine, noise, missing, inclusion, groups):
         stream=row_stream(rng),
     )
     results = []
-    for kernels in (ReferenceKernels(data, prior), engine(data, prior)):
+    for kernels in (ReferenceEngine(data, prior), engine(data, prior)):
         gibbs = Gibbs(data, prior, kernels)
         given = (*state.rows, *gibbs.columns(state))
         before = [a.copy() for a in given]
@@ -67,7 +67,7 @@ def test_what_belongs_to_one_feature_agrees(engine, groups):
         kernels(data, prior).gibbs_precisions(
             state.rows, Gibbs(data, prior, kernels(data, prior)).columns(state), draws
         )
-        for kernels in (ReferenceKernels, engine)
+        for kernels in (ReferenceEngine, engine)
     )
     assert np.array_equal(actual.Z, expected.Z)
     assert np.allclose(actual.L, expected.L, rtol=1e-7, atol=1e-9)

@@ -15,12 +15,12 @@ from tests.agreement.cases import (
     vi_rows,
 )
 
-from sparsefactor.engine import build_kernels
-from sparsefactor.engine.cpu import CpuKernels
+from sparsefactor.engine import build_engine
+from sparsefactor.engine.cpu import CpuEngine
 from sparsefactor.engine.threads import run_parts, single_blas_thread, split
 from sparsefactor.kernels.contract import Sums, VIColumns, VIRows
 from sparsefactor.kernels.cpu.tiles import column_lists
-from sparsefactor.kernels.reference import ReferenceKernels
+from sparsefactor.kernels.reference import ReferenceEngine
 
 # ---- threads ------------------------------------------------------------------------------------------------------
 
@@ -33,7 +33,7 @@ def test_any_number_of_threads_gives_the_same_bits(shape: str) -> None:
     columns = VIColumns(case.F, np.zeros((N, K, K)), *(np.zeros(0),) * 6)
     results = []
     for n_threads in (1, 2, 3):
-        cpu = CpuKernels(case.data, case.prior, n_threads, _split_small=True)
+        cpu = CpuEngine(case.data, case.prior, n_threads, _split_small=True)
         assert len(cpu.vi_parts) == n_threads
         rows, sums = cpu.vi_row_pass(vi_rows(case), message)
         draw, draw_sums = cpu.gibbs_row_pass(gibbs_rows(case), message, cpu.row_noise((3, 4), 5))
@@ -46,7 +46,7 @@ def test_any_number_of_threads_gives_the_same_bits(shape: str) -> None:
 def test_one_engine_serves_several_threads_at_once() -> None:
     case = make_case("several tiles", "feature")
     message = make_message(case, np.full(case.F.shape, 0.1))
-    cpu = CpuKernels(case.data, case.prior, 2, _split_small=True)
+    cpu = CpuEngine(case.data, case.prior, 2, _split_small=True)
     states = [vi_rows(case, seed=seed) for seed in range(8)]
     alone = [cpu.vi_row_pass(state, message) for state in states]
 
@@ -94,7 +94,7 @@ def test_blas_limit_is_restored_by_the_last_one_out() -> None:
 def test_inputs_are_not_modified() -> None:
     case = make_case("tenth missing", "feature")
     K, N = case.F.shape
-    cpu = CpuKernels(case.data, case.prior)
+    cpu = CpuEngine(case.data, case.prior)
     message, rows, draw = make_message(case, np.full((K, N), 0.1)), vi_rows(case), gibbs_rows(case)
     columns = VIColumns(case.F, np.full((K, N), 0.1), *(np.zeros(0),) * 6)
     factor_major = VIRows(*(np.asfortranarray(array) for array in rows))  # the layout that is read in place
@@ -116,14 +116,14 @@ def test_float32_data_agrees_to_its_own_precision(shape: str) -> None:
     assert case.data.Y.dtype == np.float32
     exact = make_case(shape, "feature")
     message = make_message(case, np.full(case.F.shape, 0.1))
-    expected, expected_sums = ReferenceKernels(exact.data, exact.prior).vi_row_pass(vi_rows(case), message)
-    cpu = CpuKernels(case.data, case.prior)
+    expected, expected_sums = ReferenceEngine(exact.data, exact.prior).vi_row_pass(vi_rows(case), message)
+    cpu = CpuEngine(case.data, case.prior)
     actual, sums = cpu.vi_row_pass(vi_rows(case), message)
     for name in VIRows._fields:
         assert_close(getattr(actual, name), getattr(expected, name), name, 1e-4)
     assert_sums_close(sums, expected_sums, 1e-4)
     draw, _ = cpu.gibbs_row_pass(gibbs_rows(case), message, cpu.row_noise((1, 2), 3))
-    oracle = ReferenceKernels(exact.data, exact.prior)
+    oracle = ReferenceEngine(exact.data, exact.prior)
     expected_draw, _ = oracle.gibbs_row_pass(gibbs_rows(case), message, oracle.row_noise((1, 2), 3))
     same_rows = (draw.Z == expected_draw.Z).all(axis=1)
     assert same_rows.mean() > 0.99
@@ -138,18 +138,18 @@ def test_column_lists_name_the_fewer() -> None:
     np.testing.assert_array_equal(lists_missing, [True, False, True])
 
 
-def test_build_kernels_chooses_and_refuses() -> None:
+def test_build_engine_chooses_and_refuses() -> None:
     case = make_case("plain", "feature")
-    assert isinstance(build_kernels(case.data, case.prior), CpuKernels)
-    assert isinstance(build_kernels(case.data, case.prior, "reference"), ReferenceKernels)
+    assert isinstance(build_engine(case.data, case.prior), CpuEngine)
+    assert isinstance(build_engine(case.data, case.prior, "reference"), ReferenceEngine)
     with pytest.raises(ValueError, match="backend must be one of"):
-        build_kernels(case.data, case.prior, "gpu")
+        build_engine(case.data, case.prior, "gpu")
     with pytest.raises(ValueError, match="n_threads must be a whole number of at least 1"):
-        build_kernels(case.data, case.prior, n_threads=0)
+        build_engine(case.data, case.prior, n_threads=0)
 
 
 def test_missing_numba_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     case = make_case("plain", "feature")
     monkeypatch.setitem(sys.modules, "numba", None)
     with pytest.raises(ImportError, match=r'pass backend="reference"'):
-        build_kernels(case.data, case.prior)
+        build_engine(case.data, case.prior)

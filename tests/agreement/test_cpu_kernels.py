@@ -17,7 +17,7 @@ from tests.agreement.cases import (
 from sparsefactor.data import as_data
 from sparsefactor.kernels import noise as noise_py
 from sparsefactor.kernels.contract import VIColumns, VIRows
-from sparsefactor.kernels.reference import ReferenceKernels
+from sparsefactor.kernels.reference import ReferenceEngine
 from sparsefactor.model import Prior
 
 # ---- variational inference ------------------------------------------------------------------------------------
@@ -30,7 +30,7 @@ from sparsefactor.model import Prior
 def test_vi_agrees(engine, shape: str, noise: str, per_row: bool, groups: int) -> None:
     case = make_case(shape, noise, per_row=per_row, groups=groups)
     K, N = case.F.shape
-    oracle, cpu = ReferenceKernels(case.data, case.prior), engine(case.data, case.prior)
+    oracle, cpu = ReferenceEngine(case.data, case.prior), engine(case.data, case.prior)
     f_var = np.random.default_rng(3).uniform(0.01, 0.3, (K, N))
     rows = vi_rows(case)
     for sweep in range(2):
@@ -58,7 +58,7 @@ def test_vi_agrees_at_extreme_scales(engine, shape: str, scale: float) -> None:
     case = make_case(shape, "feature", scale=scale)
     message = make_message(case, np.full(case.F.shape, 0.1), scale=scale)
     rows = vi_rows(case, scale=scale)
-    expected, expected_sums = ReferenceKernels(case.data, case.prior).vi_row_pass(rows, message)
+    expected, expected_sums = ReferenceEngine(case.data, case.prior).vi_row_pass(rows, message)
     actual, sums = engine(case.data, case.prior).vi_row_pass(rows, message)
     for name in VIRows._fields:
         assert_close(getattr(actual, name), getattr(expected, name), name)
@@ -73,7 +73,7 @@ def test_vi_agrees_where_inclusion_is_certain(engine, strength: float) -> None:
     logit = np.where(np.arange(5) % 2, 900.0, -900.0)[None] if strength < 1 else message.logit
     message = message._replace(alpha=message.alpha / strength, logit=logit)
     rows = vi_rows(case)._replace(mu=np.zeros((150, 5)), s2=np.full((150, 5), 1e-9))
-    expected, expected_sums = ReferenceKernels(case.data, case.prior).vi_row_pass(rows, message)
+    expected, expected_sums = ReferenceEngine(case.data, case.prior).vi_row_pass(rows, message)
     actual, sums = engine(case.data, case.prior).vi_row_pass(rows, message)
     for name in VIRows._fields:
         np.testing.assert_allclose(getattr(actual, name), getattr(expected, name), rtol=1e-8, atol=1e-250)
@@ -90,7 +90,7 @@ def test_vi_agrees_where_inclusion_is_certain(engine, strength: float) -> None:
 def test_gibbs_agrees(engine, shape: str, noise: str, per_row: bool, groups: int) -> None:
     case = make_case(shape, noise, per_row=per_row, groups=groups)
     K, N = case.F.shape
-    oracle, cpu = ReferenceKernels(case.data, case.prior), engine(case.data, case.prior)
+    oracle, cpu = ReferenceEngine(case.data, case.prior), engine(case.data, case.prior)
     rows, key = gibbs_rows(case), noise_py.stream_key(7, 1)
     normal = np.random.default_rng(4).standard_normal((K, N))
     for sweep in range(2):
@@ -111,7 +111,7 @@ def test_gibbs_agrees_at_extreme_scales(engine, scale: float) -> None:
     case = make_case("tenth missing", "feature", scale=scale)
     message = make_message(case, np.zeros(case.F.shape), scale=scale)
     rows = gibbs_rows(case, scale=scale)
-    oracle, cpu = ReferenceKernels(case.data, case.prior), engine(case.data, case.prior)
+    oracle, cpu = ReferenceEngine(case.data, case.prior), engine(case.data, case.prior)
     expected, expected_sums = oracle.gibbs_row_pass(rows, message, oracle.row_noise((1, 2), 0))
     actual, sums = cpu.gibbs_row_pass(rows, message, cpu.row_noise((1, 2), 0))
     np.testing.assert_array_equal(actual.Z, expected.Z)
@@ -127,7 +127,7 @@ def test_gibbs_agrees_where_the_active_block_is_ill_conditioned(engine) -> None:
     X = F.T @ rng.standard_normal((K, G)) + 1e-4 * rng.standard_normal((N, G))
     case = Case(as_data(X), Prior(n_factors=K, inclusion=0.5, noise="shared"), F, np.full(N, 1e8), np.zeros((1, K)))
     message = make_message(case, np.zeros((K, N)))._replace(scale=np.ones(K))
-    oracle, cpu = ReferenceKernels(case.data, case.prior), engine(case.data, case.prior)
+    oracle, cpu = ReferenceEngine(case.data, case.prior), engine(case.data, case.prior)
     rows = gibbs_rows(case)
     expected, _ = oracle.gibbs_row_pass(rows, message, oracle.row_noise((1, 2), 0))
     actual, _ = cpu.gibbs_row_pass(rows, message, cpu.row_noise((1, 2), 0))

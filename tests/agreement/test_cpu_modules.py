@@ -16,9 +16,9 @@ from tests.agreement.cases import (
     vi_rows,
 )
 
-from sparsefactor.engine.cpu import CpuKernels
+from sparsefactor.engine.cpu import CpuEngine
 from sparsefactor.kernels.contract import Message, VIRows
-from sparsefactor.kernels.reference import ReferenceKernels
+from sparsefactor.kernels.reference import ReferenceEngine
 from sparsefactor.model import Beta
 
 
@@ -45,7 +45,7 @@ def rows_for(case: Case, *, scale: float = 1.0) -> VIRows:
 
 
 def assert_agree(engine, case: Case, rows: VIRows, message: Message, rtol: float = 1e-9) -> VIRows:
-    expected, expected_sums = ReferenceKernels(case.data, case.prior).vi_module_pass(rows, message)
+    expected, expected_sums = ReferenceEngine(case.data, case.prior).vi_module_pass(rows, message)
     actual, sums = engine(case.data, case.prior).vi_module_pass(rows, message)
     for name in VIRows._fields:
         assert_close(getattr(actual, name), getattr(expected, name), name, rtol)
@@ -96,9 +96,9 @@ def test_module_pass_on_float32_data(engine) -> None:
 def test_threads_do_not_change_a_bit(shape: str) -> None:
     case = with_modules(make_case(shape, "feature"), 4)
     rows, message = rows_for(case), message_for(case)
-    one, one_sums = CpuKernels(case.data, case.prior, 1).vi_module_pass(rows, message)
+    one, one_sums = CpuEngine(case.data, case.prior, 1).vi_module_pass(rows, message)
     for n_threads in (2, 3):
-        many = CpuKernels(case.data, case.prior, n_threads, _split_small=True)
+        many = CpuEngine(case.data, case.prior, n_threads, _split_small=True)
         for _ in range(2):  # the second pass uses the first one's working space
             rows_many, sums_many = many.vi_module_pass(rows, message)
         assert same_bits(one, rows_many)

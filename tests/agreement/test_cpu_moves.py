@@ -7,7 +7,7 @@ import pytest
 from tests.agreement.cases import same_bits
 from tests.helpers.problems import prior_for, random_gibbs_state, small_data
 
-from sparsefactor.engine.cpu import CpuKernels
+from sparsefactor.engine.cpu import CpuEngine
 from sparsefactor.gibbs.moves import MOVES
 from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.model import Beta
@@ -17,7 +17,7 @@ G, N, K = 1500, 15, 4  # four tiles
 
 def after_moves(data, prior, n_threads: int):
     """The state after every move, twice."""
-    engine = CpuKernels(data, prior, n_threads, _split_small=True)
+    engine = CpuEngine(data, prior, n_threads, _split_small=True)
     assert len(engine.move_parts) == n_threads
     gibbs, state = Gibbs(data, prior, engine), random_gibbs_state(data, prior)
     rng = np.random.default_rng(3)

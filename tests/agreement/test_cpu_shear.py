@@ -9,7 +9,7 @@ from tests.helpers.problems import prior_for, random_gibbs_state, small_data
 from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.kernels.contract import ShearNoise
 from sparsefactor.kernels.noise import row_stream
-from sparsefactor.kernels.reference import ReferenceKernels
+from sparsefactor.kernels.reference import ReferenceEngine
 from sparsefactor.model import Beta
 
 
@@ -30,7 +30,7 @@ def test_shears_agree(engine, noise, missing, inclusion, groups):
         stream=row_stream(rng),
     )
     results = []
-    for kernels in (ReferenceKernels(data, prior), engine(data, prior)):
+    for kernels in (ReferenceEngine(data, prior), engine(data, prior)):
         gibbs = Gibbs(data, prior, kernels)
         given = (*state.rows, *gibbs.columns(state))
         before = [a.copy() for a in given]

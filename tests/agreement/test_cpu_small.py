@@ -9,9 +9,9 @@ from tests.agreement.cases import same_bits
 from tests.helpers.problems import random_vi_state, small_data
 
 from sparsefactor.data import as_data
-from sparsefactor.engine.cpu import CpuKernels
+from sparsefactor.engine.cpu import CpuEngine
 from sparsefactor.kernels.cpu import vi_small
-from sparsefactor.kernels.reference import ReferenceKernels
+from sparsefactor.kernels.reference import ReferenceEngine
 from sparsefactor.model import Beta, Prior, gamma_kl
 from sparsefactor.vi.cavi import CAVI, VIState
 
@@ -29,9 +29,9 @@ def pair(shape: str, inclusion, *, dtype=np.float64) -> tuple[CAVI, CAVI]:
     G, N, K = SHAPES[shape]
     data = as_data(small_data(G, N, K, seed=1).Y.T.copy(), dtype=dtype)
     prior = Prior(n_factors=K, inclusion=inclusion if isinstance(inclusion, Beta) else np.linspace(0.1, 0.6, K))
-    small = CAVI(data, prior, CpuKernels(data, prior, 1))
+    small = CAVI(data, prior, CpuEngine(data, prior, 1))
     assert small.shortcut is not None
-    return small, CAVI(data, prior, ReferenceKernels(data, prior))
+    return small, CAVI(data, prior, ReferenceEngine(data, prior))
 
 
 def assert_same(one: VIState, other: VIState, rtol: float) -> None:
@@ -98,7 +98,7 @@ def test_single_precision_data_agrees_to_single_precision() -> None:
 def test_what_it_was_not_made_for_takes_the_long_way(changes, joint, missing) -> None:
     data = small_data(70, 9, 4, missing=missing)
     prior = Prior(**{"n_factors": 4, "inclusion": 0.2, **changes})
-    assert CAVI(data, prior, CpuKernels(data, prior, 1), joint=joint).shortcut is None
+    assert CAVI(data, prior, CpuEngine(data, prior, 1), joint=joint).shortcut is None
 
 
 def test_the_choice_depends_on_the_problem_alone() -> None:
@@ -106,7 +106,7 @@ def test_the_choice_depends_on_the_problem_alone() -> None:
     for G, short in ((800, True), (4000, False)):
         data = small_data(G, 20, 6)
         prior = Prior(n_factors=6, inclusion=0.2)
-        chosen = [CpuKernels(data, prior, n).vi_shortcut(False) is not None for n in (1, 2, 5)]
+        chosen = [CpuEngine(data, prior, n).vi_shortcut(False) is not None for n in (1, 2, 5)]
         assert chosen == [short] * 3
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sparsefactor.kernels.protocol import Kernels
+from sparsefactor.kernels.protocol import Engine
 from sparsefactor.kernels.verbs import Verbs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +26,7 @@ def test_files_that_a_page_names_are_there(page) -> None:
 
 def test_the_contract_on_the_page_is_the_contract() -> None:
     table = (ROOT / PAGES[0]).read_text().partition("## The contract")[2].partition("\n## ")[0]
-    verbs = {name for name in vars(Kernels) | vars(Verbs) if not name.startswith("_")}
+    verbs = {name for name in vars(Engine) | vars(Verbs) if not name.startswith("_")}
     assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == verbs
 
 

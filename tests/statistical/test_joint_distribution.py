@@ -9,11 +9,11 @@ import pytest
 from tests.helpers.joint import GROUPS, K, joint_scores
 
 from sparsefactor.design import Design
-from sparsefactor.engine import build_kernels
+from sparsefactor.engine import build_engine
 from sparsefactor.gibbs.modules import Modules
 from sparsefactor.gibbs.moves import MOVES
 from sparsefactor.gibbs.sweep import Gibbs
-from sparsefactor.kernels.reference import ReferenceKernels
+from sparsefactor.kernels.reference import ReferenceEngine
 from sparsefactor.model import Beta, Prior
 
 HYPER = {"noise_shape": 4.0, "noise_rate": 3.0, "loading_shape": 4.0, "loading_rate": 3.0}
@@ -23,7 +23,7 @@ LIMIT = 4.5
 
 
 def oracle(data, prior):
-    return Gibbs(data, prior, ReferenceKernels(data, prior))
+    return Gibbs(data, prior, ReferenceEngine(data, prior))
 
 
 def prior_of(inclusion, noise="feature") -> Prior:
@@ -86,14 +86,14 @@ def test_a_sampler_with_wrong_modules_fails(broken):
     assert np.abs(scores).max() > 2 * LIMIT
 
 
-class PaperOdds(ReferenceKernels):
+class PaperOdds(ReferenceEngine):
     """The odds of z as Appendix A prints them, with (2 pi)^(-z/2) left in."""
 
     def log_bayes_factor(self, k, z, A, b, message):
         return super().log_bayes_factor(k, z, A, b, message) - 0.5 * np.log(2 * np.pi)
 
 
-class StaleActivations(ReferenceKernels):
+class StaleActivations(ReferenceEngine):
     """Draws F a third too wide."""
 
     def gibbs_activations(self, sums, weight, normal):
@@ -114,7 +114,7 @@ def test_a_wrong_sampler_fails(broken, inclusion, missing):
 
 
 def compiled(data, prior):
-    return Gibbs(data, prior, build_kernels(data, prior, "cpu", n_threads=1))
+    return Gibbs(data, prior, build_engine(data, prior, "cpu", n_threads=1))
 
 
 def move_scores(move, missing):
@@ -291,7 +291,7 @@ def test_sampler_with_groups_passes(inclusion, missing):
 @pytest.mark.statistical
 def test_a_sampler_with_wrong_groups_fails():
     def build(data, prior):
-        return SharedSlab(data, prior, build_kernels(data, prior, "cpu", n_threads=1))
+        return SharedSlab(data, prior, build_engine(data, prior, "cpu", n_threads=1))
 
     scores = joint_scores(grouped(Beta(2.0, 3.0)), build, missing=False, replicates=150)
     assert np.abs(scores).max() > 2 * LIMIT
@@ -327,7 +327,7 @@ def test_sampler_with_given_activations_passes(inclusion, missing, noise):
 @pytest.mark.statistical
 def test_a_sampler_with_wrong_given_activations_fails():
     def build(data, prior):
-        return SlideForgetsBase(data, prior, build_kernels(data, prior, "cpu", n_threads=1))
+        return SlideForgetsBase(data, prior, build_engine(data, prior, "cpu", n_threads=1))
 
     scores = joint_scores(prior_of([0.3, 0.7]), build, missing=False, replicates=150, design=DESIGN)
     assert np.abs(scores).max() > 2 * LIMIT

@@ -10,7 +10,7 @@ import sparsefactor as sf
 from sparsefactor.data import Data, as_data
 from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.kernels.noise import stream_key
-from sparsefactor.kernels.reference import ReferenceKernels
+from sparsefactor.kernels.reference import ReferenceEngine
 from sparsefactor.vi.cavi import CAVI
 
 
@@ -47,12 +47,12 @@ def test_a_fully_observed_mask_is_complete_data(noise):
     prior = prior_for(2, noise=noise)
     states, draws = [], []
     for data in (complete, masked):
-        cavi = CAVI(data, prior, ReferenceKernels(data, prior))
+        cavi = CAVI(data, prior, ReferenceEngine(data, prior))
         state = random_vi_state(cavi)
         for _ in range(5):
             state = cavi.sweep(state)
         states.append(state)
-        gibbs, draw = Gibbs(data, prior, ReferenceKernels(data, prior)), random_gibbs_state(data, prior)
+        gibbs, draw = Gibbs(data, prior, ReferenceEngine(data, prior)), random_gibbs_state(data, prior)
         for t in range(5):
             draw, _ = gibbs.sweep(draw, stream_key(0, 0), t)
         draws.append(draw)

@@ -8,7 +8,7 @@ from tests.helpers.plain_gibbs import PlainGibbs
 
 import sparsefactor as sf
 from sparsefactor.data import Data
-from sparsefactor.engine import build_kernels
+from sparsefactor.engine import build_engine
 from sparsefactor.gibbs.moves import MOVES
 from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.kernels.noise import stream_key
@@ -78,8 +78,8 @@ def compiled_draws(X, noise, inclusion, moves, bias=1.0) -> np.ndarray:
         loading_shape=LOADING_PRIOR[0],
         loading_rate=LOADING_PRIOR[1],
     )
-    kernels = build_kernels(data, prior, "cpu", n_threads=1)
-    gibbs = Gibbs(data, prior, kernels, [MOVES[name]() for name in moves])
+    engine = build_engine(data, prior, "cpu", n_threads=1)
+    gibbs = Gibbs(data, prior, engine, [MOVES[name]() for name in moves])
     rng = np.random.default_rng(0)
     state, key, found = gibbs.start(rng.standard_normal((G, K)), rng.standard_normal((K, N))), stream_key(0), []
     for sweep in range(SWEEPS + SWEEPS // 10):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.helpers.sbc import Setting, ranks, scores, settings
 
-from sparsefactor.engine import build_kernels
+from sparsefactor.engine import build_engine
 from sparsefactor.gibbs.moves import MOVES
 from sparsefactor.gibbs.sweep import Gibbs
 
@@ -16,7 +16,7 @@ REPLICATES, CONTROL = 150, 400
 
 def gibbs_of(kind=Gibbs):
     def build(data, prior):
-        return kind(data, prior, build_kernels(data, prior, "cpu", n_threads=1), [move() for move in MOVES.values()])
+        return kind(data, prior, build_engine(data, prior, "cpu", n_threads=1), [move() for move in MOVES.values()])
 
     return build
 

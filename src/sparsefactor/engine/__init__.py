@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 
 from ..data import Data
-from ..kernels.protocol import Kernels
-from ..kernels.reference import ReferenceKernels
+from ..kernels.protocol import Engine
+from ..kernels.reference import ReferenceEngine
 from ..model import Prior
 
 BACKENDS = ("auto", "cpu", "reference")
 
 
-def build_kernels(data: Data, prior: Prior, backend: str = "auto", n_threads: int | None = None) -> Kernels:
+def build_engine(data: Data, prior: Prior, backend: str = "auto", n_threads: int | None = None) -> Engine:
     """The engine called `backend` for this data and prior; "auto" is "cpu". n_threads=None: every core."""
     if not isinstance(backend, str) or backend not in BACKENDS:
         raise ValueError(f"backend must be one of {BACKENDS}; got {backend!r}; choose one of them")
@@ -22,13 +22,13 @@ def build_kernels(data: Data, prior: Prior, backend: str = "auto", n_threads: in
     if n_threads is not None and not (whole and n_threads >= 1):
         raise ValueError(f"n_threads must be a whole number of at least 1; got {n_threads!r}; pass None for every core")
     if data.design is not None:
-        from .pinned import PinnedKernels, extended
+        from .pinned import PinnedEngine, extended
 
         prior = prior.in_units_of(data)
-        inner = build_kernels(replace(data, design=None), extended(prior, len(data.design.basis)), backend, n_threads)
-        return PinnedKernels(inner, data, prior)
+        inner = build_engine(replace(data, design=None), extended(prior, len(data.design.basis)), backend, n_threads)
+        return PinnedEngine(inner, data, prior)
     if backend == "reference":
-        return ReferenceKernels(data, prior)
+        return ReferenceEngine(data, prior)
     try:
         import numba  # noqa: F401
     except ImportError as problem:
@@ -36,6 +36,6 @@ def build_kernels(data: Data, prior: Prior, backend: str = "auto", n_threads: in
             f"backend {backend!r} needs Numba, which cannot be imported ({problem}); "
             'install it with "pip install numba", or pass backend="reference", which is slow'
         ) from problem
-    from .cpu import CpuKernels
+    from .cpu import CpuEngine
 
-    return CpuKernels(data, prior, n_threads)
+    return CpuEngine(data, prior, n_threads)

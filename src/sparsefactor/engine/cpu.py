@@ -41,7 +41,7 @@ SHARE_COST = 0.1  # nanoseconds of an entry's part in a sample's matrix, for eac
 MOVE_COST = 30.0  # nanoseconds a row takes of a move's pass over the rows
 
 
-class CpuKernels(CpuMoves, RowVerbs):
+class CpuEngine(CpuMoves, RowVerbs):
     """Numba kernels for one data set and prior. Safe to use from several Python threads at once.
 
     Results do not depend on n_threads (None: every core this process may use), to the bit, inside
@@ -95,12 +95,12 @@ class CpuKernels(CpuMoves, RowVerbs):
 
     name = "cpu"
 
-    def with_prior(self, prior: Prior) -> CpuKernels:
+    def with_prior(self, prior: Prior) -> CpuEngine:
         """The same engine under another prior, which has the same noise and groups; the data are not copied."""
         own = prior.in_units_of(self.data)
         same = own.noise_shape == self.prior.noise_shape and np.array_equal(own.noise_rate, self.prior.noise_rate)
         shared = same and own.noise == self.prior.noise and own.grouped == self.prior.grouped
-        return CpuKernels(
+        return CpuEngine(
             self.data, prior, self.n_threads, _split_small=self.split_small, _blocks=self.blocks if shared else None
         )
 

@@ -26,7 +26,7 @@ from ..kernels.contract import (
     VIColumns,
     VIRows,
 )
-from ..kernels.protocol import Kernels
+from ..kernels.protocol import Engine
 from ..kernels.rows import RowVerbs
 from ..model import LOG_2PI, Beta, Prior
 
@@ -41,19 +41,19 @@ def extended(prior: Prior, d: int) -> Prior:
     return replace(prior, n_factors=prior.K + d, inclusion=inclusion, factor_names=None)
 
 
-class PinnedKernels(RowVerbs):
-    """`Kernels` of the free factors, around an engine with the directions as further ones."""
+class PinnedEngine(RowVerbs):
+    """`Engine` of the free factors, around an engine with the directions as further ones."""
 
-    def __init__(self, inner: Kernels, data: Data, prior: Prior) -> None:
+    def __init__(self, inner: Engine, data: Data, prior: Prior) -> None:
         assert data.design is not None
         self.inner, self.data, self.prior, self.K = inner, data, prior.in_units_of(data), prior.K
         self.C = data.design.basis
         self.d, self.alpha = len(self.C), data.base_precision
         self.name = inner.name
 
-    def with_prior(self, prior: Prior) -> PinnedKernels:
+    def with_prior(self, prior: Prior) -> PinnedEngine:
         """The same engine under another prior."""
-        return PinnedKernels(self.inner.with_prior(extended(prior, self.d)), self.data, prior)
+        return PinnedEngine(self.inner.with_prior(extended(prior, self.d)), self.data, prior)
 
     # ---- between the two views ------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from scipy.special import betaln, expit, gammaln
 
 from ..kernels.contract import Array, GibbsRows
 from ..kernels.noise import row_stream
-from ..kernels.protocol import Kernels
+from ..kernels.protocol import Engine
 from ..model import Beta
 
 Members = NDArray[np.intp]
@@ -28,7 +28,7 @@ class Modules:
         """(K,) the mean over rows of their module's rate; size: (M,) rows in each module."""
         return np.asarray(pi @ (size / size.sum()))
 
-    def sample_member(self, engine: Kernels, rows: GibbsRows, pi: Array, w: Array, rng: np.random.Generator) -> Members:
+    def sample_member(self, engine: Engine, rows: GibbsRows, pi: Array, w: Array, rng: np.random.Generator) -> Members:
         """c_i given z_i, the rates and the weights (2.13a)."""
         return engine.gibbs_members(rows, pi, w, row_stream(rng))
 

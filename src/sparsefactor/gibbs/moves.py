@@ -68,7 +68,7 @@ class RotationMove:
             angle=rng.random((P, TRIES)),
             stream=row_stream(rng),
         )
-        rows, F, alpha = gibbs.kernels.gibbs_rotate(state.rows, gibbs.columns(state), noise)
+        rows, F, alpha = gibbs.engine.gibbs_rotate(state.rows, gibbs.columns(state), noise)
         return state._replace(rows=rows, F=F, alpha=alpha, scale=np.ones(K))
 
     def exchange(self, P: int, rng: np.random.Generator) -> Array:
@@ -97,7 +97,7 @@ class ShearMove:
             log_uniform=self.log_uniform(step.shape, rng),
             stream=row_stream(rng),
         )
-        rows, F = gibbs.kernels.gibbs_shear(state.rows, gibbs.columns(state), noise)
+        rows, F = gibbs.engine.gibbs_shear(state.rows, gibbs.columns(state), noise)
         return state._replace(rows=rows, F=F, scale=np.ones(K))
 
     def preference(self, gibbs: Gibbs, state: GibbsState) -> Array:
@@ -132,7 +132,7 @@ class ColumnMove:
             tries=rng.random((D, V, 2, TRIES)),
             stream=row_stream(rng),
         )
-        rows, alpha, logit = gibbs.kernels.gibbs_columns(state.rows, gibbs.columns(state), noise)
+        rows, alpha, logit = gibbs.engine.gibbs_columns(state.rows, gibbs.columns(state), noise)
         learnt = prior.learns_inclusion and gibbs.modules is None
         pi = clipped(expit(logit.T.reshape(state.pi.shape))) if learnt else state.pi
         return state._replace(rows=rows, alpha=positive(alpha), pi=pi, scale=np.ones(K))
@@ -159,7 +159,7 @@ class NoiseMove:
             stream=row_stream(rng),
             normal=rng.standard_normal((K, N)),
         )
-        rows, F = gibbs.kernels.gibbs_precisions(state.rows, self.columns(gibbs, state), noise)
+        rows, F = gibbs.engine.gibbs_precisions(state.rows, self.columns(gibbs, state), noise)
         return state._replace(rows=rows, F=F, scale=np.ones(K))
 
     def columns(self, gibbs: Gibbs, state: GibbsState) -> GibbsColumns:

@@ -16,7 +16,7 @@ from scipy.special import betaln, gammaln
 from ..data import Data
 from ..kernels.contract import NONE, Array, GibbsColumns, GibbsRows, Message, Sums
 from ..kernels.noise import column_generator
-from ..kernels.protocol import Kernels
+from ..kernels.protocol import Engine
 from ..model import LOG_2PI, Beta, Prior, column_noise_posterior, log_gamma_density
 from .modules import Modules, clipped, positive
 
@@ -55,9 +55,9 @@ class GibbsInfo(NamedTuple):
 class Gibbs:
     """The sweeps of one data set, prior and engine."""
 
-    def __init__(self, data: Data, prior: Prior, kernels: Kernels, moves: Sequence[Move] = ()) -> None:
+    def __init__(self, data: Data, prior: Prior, engine: Engine, moves: Sequence[Move] = ()) -> None:
         prior = prior.in_units_of(data)
-        self.data, self.prior, self.kernels, self.moves = data, prior, kernels, tuple(moves)
+        self.data, self.prior, self.engine, self.moves = data, prior, engine, tuple(moves)
         self.modules = Modules(prior.inclusion, prior.n_modules) if prior.n_modules > 1 else None
         self.column_noise = prior.noise != "feature"
         self.ones = np.ones(data.n_samples)
@@ -86,8 +86,8 @@ class Gibbs:
                 state = move(self, state, rng)
         if self.data.design is not None:
             state = self.slide(state, rng)
-        rows, sums = self.kernels.gibbs_row_pass(
-            state.rows, self.message(state, power), self.kernels.row_noise(key, sweep)
+        rows, sums = self.engine.gibbs_row_pass(
+            state.rows, self.message(state, power), self.engine.row_noise(key, sweep)
         )
         F = self.sample_f(state, sums, power, rng)
         tau = self.sample_tau(F, sums, rng)
@@ -95,20 +95,20 @@ class Gibbs:
         if self.modules is None:
             pi, member, w = self.sample_pi(sums, rng), state.member, state.w
         else:
-            member = self.modules.sample_member(self.kernels, rows, state.pi, state.w, rng)
+            member = self.modules.sample_member(self.engine, rows, state.pi, state.w, rng)
             pi, w = self.modules.sample_rates(*self.module_counts(rows, member), rng)
         return GibbsState(rows, F, alpha, pi, tau, np.ones(len(alpha)), member, w), sums
 
     def start(self, L: Array, F: Array) -> GibbsState:
         """A state around point values of L (G, K) and F (K, N); the first sweep redraws every row."""
-        return self.begin(self.kernels.gibbs_place(L), F)
+        return self.begin(self.engine.gibbs_place(L), F)
 
     def begin(self, rows: GibbsRows, F: Array) -> GibbsState:
         """A state around a draw of the rows and F (K, N)."""
         K = len(F)
         if self.data.design is not None:
-            rows = self.kernels.gibbs_regress(rows, F)
-        count, l2 = self.kernels.gibbs_counts(rows)
+            rows = self.engine.gibbs_regress(rows, F)
+        count, l2 = self.engine.gibbs_counts(rows)
         alpha = (self.prior.loading_shape + 0.5 * count) / (self.prior.loading_rate + 0.5 * l2)
         pi = np.zeros(0)
         if isinstance(self.prior.inclusion, Beta):
@@ -116,11 +116,11 @@ class Gibbs:
             pi = (a + count) / (a + b + self.sizes)
         member, w = np.zeros(0, np.intp), NONE
         if self.modules is not None:
-            member = self.kernels.gibbs_deal(self.modules.M)
+            member = self.engine.gibbs_deal(self.modules.M)
             pi, w = self.modules.mean_rates(*self.module_counts(rows, member))
         tau = np.zeros(0)
         if self.column_noise:
-            shape, rate = column_noise_posterior(self.data, self.prior, self.kernels.gibbs_column_rss(rows, F))
+            shape, rate = column_noise_posterior(self.data, self.prior, self.engine.gibbs_column_rss(rows, F))
             tau = shape / rate
         return GibbsState(rows, F.copy(), alpha, pi, tau, np.ones(K), member, w)
 
@@ -150,7 +150,7 @@ class Gibbs:
     def logit(self, state: GibbsState) -> Array:
         """(1, V or G, K) prior log odds of inclusion."""
         if self.modules is not None:
-            return self.kernels.gibbs_module_logit(self.modules.logit(state.pi), state.member)
+            return self.engine.gibbs_module_logit(self.modules.logit(state.pi), state.member)
         if self.prior.learns_inclusion:
             logit = np.log(state.pi) - np.log1p(-state.pi)
             return np.ascontiguousarray(logit.reshape(len(logit), -1).T)
@@ -159,13 +159,13 @@ class Gibbs:
     def rate(self, state: GibbsState) -> Array:
         """(K,) the rate of inclusion over all rows; (0,) where it is given."""
         if self.modules is not None:
-            return self.modules.rate(state.pi, self.kernels.gibbs_module_sizes(state.member, self.modules.M))
+            return self.modules.rate(state.pi, self.engine.gibbs_module_sizes(state.member, self.modules.M))
         return state.pi if state.pi.ndim == 1 else np.asarray(state.pi @ (self.sizes / self.sizes.sum()))
 
     def module_counts(self, rows: GibbsRows, member: Any) -> tuple[Array, Array]:
         """(M,) rows in each module, and (K, M) how many of them are active."""
         assert self.modules is not None
-        return self.kernels.gibbs_module_counts(rows, member, self.modules.M)
+        return self.engine.gibbs_module_counts(rows, member, self.modules.M)
 
     def weight(self, tau: Array) -> Array:
         return tau if self.column_noise else self.ones
@@ -175,7 +175,7 @@ class Gibbs:
         assert self.data.design is not None
         C, alpha = self.data.design.basis, self.data.base_precision
         F, E = state.F.copy(), np.zeros((len(state.F), len(C)))
-        LL, base = self.kernels.gibbs_products(state.rows, state.scale)
+        LL, base = self.engine.gibbs_products(state.rows, state.scale)
         for k in range(len(F)):
             Q = C @ C.T + alpha * LL[k, k] * np.eye(len(C))
             root = np.linalg.cholesky(Q)
@@ -183,14 +183,14 @@ class Gibbs:
             e = np.linalg.solve(root.T, np.linalg.solve(root, linear) + rng.standard_normal(len(C)))
             F[k] -= e @ C
             E[k] = e
-        return state._replace(F=F, rows=self.kernels.gibbs_slide(state.rows, state.scale[:, None] * E))
+        return state._replace(F=F, rows=self.engine.gibbs_slide(state.rows, state.scale[:, None] * E))
 
     # ---- the column step, one conditional each ------------------------------------------------------------------
 
     def sample_f(self, state: GibbsState, sums: Sums, power: float, rng: np.random.Generator) -> Array:
         """F given the rest (2.5)."""
         weight = power * self.weight(state.tau)
-        F = self.kernels.gibbs_activations(sums, weight, rng.standard_normal(state.F.shape))
+        F = self.engine.gibbs_activations(sums, weight, rng.standard_normal(state.F.shape))
         if not np.abs(F).max(initial=0.0) < LARGEST:
             raise ValueError(
                 "draws must be finite; the activations are not, since the factors explain these data to within "

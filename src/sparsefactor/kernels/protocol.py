@@ -32,7 +32,7 @@ class VIShortcut(Protocol):
         ...
 
 
-class Kernels(Verbs, Protocol):
+class Engine(Verbs, Protocol):
     """An engine: built for one data set and prior, asked for one pass at a time. Inputs are never modified."""
 
     def vi_row_pass(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]: ...

@@ -16,7 +16,7 @@ from .reference_moves import ReferenceMoves, draw_normal
 from .rows import RowVerbs
 
 
-class ReferenceKernels(ReferenceMoves, RowVerbs):
+class ReferenceEngine(ReferenceMoves, RowVerbs):
     """The oracle as an engine for one data set and prior."""
 
     def __init__(self, data: Data, prior: Prior) -> None:
@@ -30,7 +30,7 @@ class ReferenceKernels(ReferenceMoves, RowVerbs):
 
     name = "reference"
 
-    def with_prior(self, prior: Prior) -> ReferenceKernels:
+    def with_prior(self, prior: Prior) -> ReferenceEngine:
         """The same engine under another prior."""
         return type(self)(self.data, prior)
 

@@ -72,7 +72,7 @@ class Chain:
         """Hand draw number t to the sink, in the public orientation."""
         assert self.state is not None
         state = self.state
-        rows = self.gibbs.kernels.gibbs_fetch(state.rows, state.scale)
+        rows = self.gibbs.engine.gibbs_fetch(state.rows, state.scale)
         noise: dict[str, Any] = {"feature": rows.tau, "shared": state.tau[:1].sum(), "sample": state.tau}
         unit = self.gibbs.data.unit
         values = {
@@ -99,7 +99,7 @@ class Chain:
         self.sink.settle(self.number)
         pending = self.sink.pending(self.number, self.kept)
         arrays = {
-            **flatten(self.state._replace(rows=self.gibbs.kernels.gibbs_fetch(self.state.rows))),
+            **flatten(self.state._replace(rows=self.gibbs.engine.gibbs_fetch(self.state.rows))),
             "signal": self.signal,
             **{f"pending/{name}": values for name, values in pending.items()},
         }
@@ -111,7 +111,7 @@ class Chain:
         data, K = self.gibbs.data, self.gibbs.prior.K
         template = self.gibbs.start(np.zeros((data.n_features, K)), np.zeros((K, data.n_samples)))
         state: GibbsState = unflatten(template, checkpoint.arrays)
-        self.state = state._replace(rows=self.gibbs.kernels.gibbs_return(state.rows))
+        self.state = state._replace(rows=self.gibbs.engine.gibbs_return(state.rows))
         self.sweep, self.log_joint = checkpoint.sweep, checkpoint.log_joint
         self.signal = checkpoint.arrays["signal"]
         self.generation = checkpoint.generation + 1

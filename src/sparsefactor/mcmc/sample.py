@@ -17,7 +17,7 @@ import numpy as np
 from ..checks import seed_number
 from ..data import Data, as_data
 from ..diagnostics import SamplingWarning
-from ..engine import build_kernels
+from ..engine import build_engine
 from ..engine.threads import single_blas_thread
 from ..gibbs.moves import MOVES
 from ..gibbs.sweep import Gibbs
@@ -104,7 +104,7 @@ def sample(
     seed : int, None or numpy Generator
         None for a fresh one.
     backend : str
-        Which kernels do the work; "auto" chooses.
+        Which engine does the work; "auto" chooses.
     n_jobs : int, optional
         Chains at the same time (None: every core); the draws do not depend on it, to the bit.
     progress : bool, optional
@@ -197,8 +197,8 @@ def _stretches(
         L, F = (np.ascontiguousarray(values, dtype=np.float64) for values in (own.L, own.F))
         options = replace(options, init=Start(own.name, L, F))
     n_threads = threads_per_chain(options.n_jobs, options.n_chains)
-    kernels = build_kernels(data, prior, options.backend, n_threads)
-    gibbs = Gibbs(data, prior, kernels, [MOVES[name]() for name in options.moves])
+    engine = build_engine(data, prior, options.backend, n_threads)
+    gibbs = Gibbs(data, prior, engine, [MOVES[name]() for name in options.moves])
     labels = Labels.of(data)
     layout = Layout(prior, labels)
     path = options.path
@@ -238,7 +238,7 @@ def _sample_to(
     bars: Bars | None,
 ) -> MCMCPosterior:
     """Begin the run at `path`, or go on with it."""
-    settings = options.settings(gibbs.data, prior, gibbs.kernels.name)
+    settings = options.settings(gibbs.data, prior, gibbs.engine.name)
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         begin = list(chain_starts(gibbs.data, prior, options, watcher, bars))
 

@@ -142,7 +142,7 @@ class Watcher:
         if moved is None:
             now._holding(None, _nothing, 1.0)
         else:
-            now._holding(moved.state, moved.gibbs.kernels.gibbs_fetch, moved.gibbs.data.unit)
+            now._holding(moved.state, moved.gibbs.engine.gibbs_fetch, moved.gibbs.data.unit)
         self.stopped = says_stop(self.callback(now))
         return self.stopped
 

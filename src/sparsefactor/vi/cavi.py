@@ -16,7 +16,7 @@ from scipy.special import betaln, digamma
 
 from ..data import Data
 from ..kernels.contract import NONE, Array, Message, Sums, VIColumns, VIRows
-from ..kernels.protocol import Kernels
+from ..kernels.protocol import Engine
 from ..model import LOG_2PI, Beta, Prior, column_noise_posterior, gamma_kl
 
 TERMS = ("likelihood", "loadings", "activations", "noise_precision", "loading_precision", "inclusion_rate")
@@ -35,9 +35,9 @@ class VIState(NamedTuple):
 class CAVI:
     """The sweeps of one data set, prior and engine."""
 
-    def __init__(self, data: Data, prior: Prior, kernels: Kernels, *, joint: bool = False) -> None:
+    def __init__(self, data: Data, prior: Prior, engine: Engine, *, joint: bool = False) -> None:
         prior = prior.in_units_of(data)
-        self.data, self.prior, self.kernels, self.joint = data, prior, kernels, joint
+        self.data, self.prior, self.engine, self.joint = data, prior, engine, joint
         self.column_noise = prior.noise != "feature"
         self.ones = np.ones(data.n_samples)
         self.n_kinds = len(np.unique(prior.factor_groups()))  # of factors
@@ -46,21 +46,21 @@ class CAVI:
             pi = prior.inclusion_matrix()
             self.fixed_logit = np.log(pi) - np.log1p(-pi)
             self.fixed_log_out = float(np.sum(np.log1p(-np.broadcast_to(pi, (data.n_features, prior.K)))))
-        self.shortcut = kernels.vi_shortcut(joint)
+        self.shortcut = engine.vi_shortcut(joint)
 
     # ---- a whole sweep ------------------------------------------------------------------------------------------
 
     def start(self, L: Array, F: Array, Z: NDArray[np.int8] | None = None) -> VIState:
         """The state that follows from point values of L (G, K), F (K, N) and, where they are known, inclusions Z."""
-        return self.begin(self.kernels.vi_place(L, Z), F, known=Z is not None)
+        return self.begin(self.engine.vi_place(L, Z), F, known=Z is not None)
 
     def begin(self, rows: VIRows, F: Array, *, known: bool = False) -> VIState:
         """The state that follows from rows at point values and F (K, N); known: whether their inclusions are."""
         K, N = F.shape
         empty = np.zeros(0)
         if self.data.design is not None:
-            rows = self.kernels.vi_regress(rows, F)
-        active, l2 = self.kernels.vi_counts(rows)
+            rows = self.engine.vi_regress(rows, F)
+        active, l2 = self.engine.vi_counts(rows)
         sums_alpha = Sums(LY=empty, LL=empty, LL_share=empty, active=active, l2=l2, terms=empty)
         alpha_shape, alpha_rate = self.update_alpha(sums_alpha)
         pi_a, pi_b = empty, empty
@@ -72,7 +72,7 @@ class CAVI:
                 pi_a, pi_b = self.update_pi(sums_alpha)
         tau_shape, tau_rate = empty, empty
         if self.column_noise:
-            tau_shape, tau_rate = column_noise_posterior(self.data, self.prior, self.kernels.vi_column_rss(rows, F))
+            tau_shape, tau_rate = column_noise_posterior(self.data, self.prior, self.engine.vi_column_rss(rows, F))
         columns = VIColumns(
             f_mean=F.copy(),
             f_var=np.zeros((self.n_covariances(), K, K)) if self.joint else np.zeros((K, N)),
@@ -100,7 +100,7 @@ class CAVI:
 
     def column_step(self, columns: VIColumns, sums: Sums) -> VIColumns:
         """q(F), q(tau) if it is column-wise, q(alpha), q(pi), in this order, from the rows' sums alone."""
-        f_mean, f_var = self.kernels.vi_activations(columns, sums, self.weight(columns))
+        f_mean, f_var = self.engine.vi_activations(columns, sums, self.weight(columns))
         columns = columns._replace(f_mean=f_mean, f_var=f_var)
         if self.column_noise:
             tau_shape, tau_rate = column_noise_posterior(self.data, self.prior, self.expected_rss(columns, sums))
@@ -115,7 +115,7 @@ class CAVI:
         if self.shortcut is not None:
             rows, sums, terms, elbo = self.shortcut.finish(rows, columns, scale)
             return VIState(rows, columns, sums, terms, elbo)
-        rows, sums = self.kernels.vi_row_pass(rows, self.message(columns, scale))
+        rows, sums = self.engine.vi_row_pass(rows, self.message(columns, scale))
         terms = self.elbo_terms(columns, sums)
         return VIState(rows, columns, sums, terms, float(terms.sum()))
 
@@ -123,7 +123,7 @@ class CAVI:
         """Rows with the slide that the columns bring put into their base; it was taken at the rows' present scale."""
         if columns.slide is NONE:
             return rows, columns
-        return self.kernels.vi_slide(rows, columns.slide), columns._replace(slide=NONE)
+        return self.engine.vi_slide(rows, columns.slide), columns._replace(slide=NONE)
 
     def message(self, columns: VIColumns, scale: Array) -> Message:
         """What the rows need of the columns (4.2)."""
@@ -214,7 +214,7 @@ class CAVI:
         """f_k -> f_k - e'C, base -> base + e l_k at the e that maximises the ELBO but for base's own prior (3.19)."""
         assert self.data.design is not None
         C, weight = self.data.design.basis, self.weight(columns)
-        H = 1.0 + weight[:, None] * self.kernels.vi_spread(rows)
+        H = 1.0 + weight[:, None] * self.engine.vi_spread(rows)
         gram = np.einsum("jk,pj,qj->kpq", H, C, C, optimize=True)
         linear = np.einsum("jk,pj,kj->kp", H, C, columns.f_mean, optimize=True)
         slide = np.linalg.solve(gram, linear[:, :, None])[:, :, 0]

@@ -34,8 +34,8 @@ def crossed(cavi: CAVI, one: VIState, other: VIState, rng: np.random.Generator) 
 def with_factors(cavi: CAVI, one: VIState, places: np.ndarray, other: VIState, factors: np.ndarray) -> VIState:
     """`one` with factors of `other` in some places, and one row pass."""
     rows, columns = one.rows, one.columns
-    rows = cavi.kernels.vi_put(rows, places, other.rows, factors)
-    _, their_columns = taken(cavi.kernels, other.rows, other.columns, factors)
+    rows = cavi.engine.vi_put(rows, places, other.rows, factors)
+    _, their_columns = taken(cavi.engine, other.rows, other.columns, factors)
     f_mean, f_var = columns.f_mean.copy(), columns.f_var.copy()
     f_mean[places] = their_columns.f_mean
     if f_var.ndim == 3:

@@ -44,12 +44,12 @@ def cleared(cavi: CAVI, rows: VIRows, columns: VIColumns, k: int) -> tuple[VIRow
             pi_a=_with(columns.pi_a, k, prior.inclusion.a),
             pi_b=_with(columns.pi_b, k, prior.inclusion.b + cavi.sizes),
         )
-    return cavi.kernels.vi_clear(rows, k), changed
+    return cavi.engine.vi_clear(rows, k), changed
 
 
 def holds_nothing(cavi: CAVI, state: VIState) -> NDArray[np.bool_]:
     """(K,) which factors contribute nothing to the signal."""
-    content = cavi.kernels.vi_content(state.rows) * np.sum(state.columns.f_mean**2, axis=1)
+    content = cavi.engine.vi_content(state.rows) * np.sum(state.columns.f_mean**2, axis=1)
     return is_empty(content, cavi.data.centred_ss)
 
 

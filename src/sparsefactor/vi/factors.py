@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels.contract import Array, VIColumns, VIRows
-from ..kernels.protocol import Kernels
+from ..kernels.protocol import Engine
 
 
 def taken(
-    engine: Kernels,
+    engine: Engine,
     rows: VIRows,
     columns: VIColumns,
     order: NDArray[np.intp],

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..checks import check_watching, checked_choice, checked_count, checked_flag, checked_number, seed_number
 from ..data import Data, as_data
-from ..engine import build_kernels
+from ..engine import build_engine
 from ..engine.threads import single_blas_thread
 from ..model import Prior, checked_prior
 from ..posterior import Status, VIPosterior
@@ -146,7 +146,7 @@ def fit_vi(
     seed : int, None or numpy Generator
         None for a fresh one.
     backend : str
-        Which kernels do the work; "auto" chooses.
+        Which engine does the work; "auto" chooses.
     n_threads : int, optional
         Threads of the row pass; None for every core. Results do not depend on it.
     progress : bool, optional
@@ -204,8 +204,8 @@ def fit_vi(
 
 
 def _fit(data: Data, prior: Prior, options: Options, bars: Bars | None) -> VIPosterior:
-    kernels = build_kernels(data, prior, options.backend, options.n_threads)
-    cavi = CAVI(data, prior, kernels, joint=options.activations == "joint")
+    engine = build_engine(data, prior, options.backend, options.n_threads)
+    cavi = CAVI(data, prior, engine, joint=options.activations == "joint")
     trials: list[Trial] = []
     watcher = Watcher(trials, data.unit, elbo_shift(data), options.callback, bars)
     search = Search(cavi, options, trials, watcher)
@@ -265,7 +265,7 @@ def best_under_modules(trials: list[Trial], tried: list[Trial]) -> Trial:
     if any(np.isfinite(trial.elbo) for trial in done):
         return best_of(done)
     best = best_of(trials)
-    return in_modules(best, ModuleCAVI(best.cavi), best.cavi.kernels.vi_unsorted(best.cavi.prior.n_modules))
+    return in_modules(best, ModuleCAVI(best.cavi), best.cavi.engine.vi_unsorted(best.cavi.prior.n_modules))
 
 
 def refined(winner: Trial, options: Options, trials: list[Trial], tried: list[Trial], watcher: Watcher) -> Trial:

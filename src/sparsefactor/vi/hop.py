@@ -42,12 +42,12 @@ class Hops:
         cavi, gibbs = self.kit(self.wanted(state))
         rows, columns = self.resized(self.whole, cavi, state)
         rng = np.random.default_rng([self.seed, self.count, 11])
-        draw = gibbs.begin(cavi.kernels.vi_draw(rows, row_stream(rng)), columns.f_mean)
+        draw = gibbs.begin(cavi.engine.vi_draw(rows, row_stream(rng)), columns.f_mean)
         key = stream_key(self.seed, self.count)
         self.count += 1
         for sweep in range(sweeps):
             draw = gibbs.draw(draw, key, sweep)[0]
-        return cavi, cavi.begin(cavi.kernels.vi_at_draw(draw.rows, draw.scale), draw.F, known=True)
+        return cavi, cavi.begin(cavi.engine.vi_at_draw(draw.rows, draw.scale), draw.F, known=True)
 
     def whole_of(self, cavi: CAVI, state: VIState) -> VIState:
         """The state with as many factors as there are in all, the ones it lacks empty."""
@@ -68,12 +68,12 @@ class Hops:
             cavi, data = self.whole, self.whole.data
             if cavi.prior.K != K:
                 prior = cavi.prior.take(np.arange(K))
-                cavi = CAVI(data, prior, cavi.kernels.with_prior(prior), joint=cavi.joint)
+                cavi = CAVI(data, prior, cavi.engine.with_prior(prior), joint=cavi.joint)
             moves = [MOVES[name]() for name in USED]
             for move in moves:
                 move.every = EVERY  # a run is judged by where it ends, and moves take most of its time
             one = replace(cavi.prior, n_modules=1)  # features are sorted into modules when factors have been found
-            self.kits[K] = cavi, Gibbs(data, one, cavi.kernels, moves)
+            self.kits[K] = cavi, Gibbs(data, one, cavi.engine, moves)
         return self.kits[K]
 
     def resized(self, old: CAVI, new: CAVI, state: VIState) -> tuple[VIRows, VIColumns]:
@@ -85,7 +85,7 @@ class Hops:
         bare = holds_nothing(old, state)
         order = np.argsort(np.where(bare, np.inf, -strength), kind="stable")[: new.prior.K]
         extra = new.prior.K - len(order)
-        rows, columns = taken(old.kernels, rows, columns, np.append(order, np.zeros(extra, dtype=np.intp)))
+        rows, columns = taken(old.engine, rows, columns, np.append(order, np.zeros(extra, dtype=np.intp)))
         for k in range(len(order), new.prior.K):
             rows, columns = cleared(new, rows, columns, k)
         return rows, columns

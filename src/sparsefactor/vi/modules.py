@@ -24,15 +24,15 @@ class ModuleCAVI(CAVI):
     """The sweeps under a prior with modules."""
 
     def __init__(self, plain: CAVI) -> None:
-        super().__init__(plain.data, plain.prior, plain.kernels, joint=plain.joint)
+        super().__init__(plain.data, plain.prior, plain.engine, joint=plain.joint)
         assert isinstance(plain.prior.inclusion, Beta)
         self.shortcut = None
         self.M, self.beta = plain.prior.n_modules, plain.prior.inclusion
 
     def sorted_by(self, state: VIState, member: Array) -> VIState:
         """The state that follows when features belong to modules as `member` (G, M) says."""
-        rows, members, active_in = self.kernels.vi_sort(state.rows, member)
-        active, _ = self.kernels.vi_counts(rows)
+        rows, members, active_in = self.engine.vi_sort(state.rows, member)
+        active, _ = self.engine.vi_counts(rows)
         sums = state.sums._replace(active=active, members=members, active_in=active_in)
         pi_a, pi_b = self.update_pi(sums)
         columns = self.with_modules(state.columns._replace(pi_a=pi_a, pi_b=pi_b), sums)
@@ -51,7 +51,7 @@ class ModuleCAVI(CAVI):
 
     def finish(self, rows: VIRows, columns: VIColumns, scale: Array) -> VIState:
         rows, columns = self.landed(rows, columns)
-        rows, sums = self.kernels.vi_module_pass(rows, self.message(columns, scale))
+        rows, sums = self.engine.vi_module_pass(rows, self.message(columns, scale))
         terms = self.elbo_terms(columns, sums)
         return VIState(rows, columns, sums, terms, float(terms.sum()))
 
@@ -117,7 +117,7 @@ class ModuleCAVI(CAVI):
         rows, columns, sums = state.rows, state.columns, state.sums
         every = np.append(order, self.M)
         return state._replace(
-            rows=self.kernels.vi_order_modules(rows, order),
+            rows=self.engine.vi_order_modules(rows, order),
             columns=columns._replace(
                 pi_a=columns.pi_a[:, every], pi_b=columns.pi_b[:, every], w_shape=columns.w_shape[order]
             ),
@@ -128,7 +128,7 @@ class ModuleCAVI(CAVI):
         """What the public result tells of modules."""
         columns = state.columns
         return {
-            "module_prob": np.ascontiguousarray(self.kernels.vi_fetch(state.rows).member),
+            "module_prob": np.ascontiguousarray(self.engine.vi_fetch(state.rows).member),
             "module_rate_mean": np.ascontiguousarray(self.rates(columns).T),
             "module_weight_mean": columns.w_shape / columns.w_shape.sum(),
         }
@@ -149,9 +149,9 @@ def moduled(trial: Trial, tolerance: Tolerance, max_iter: int, rng: np.random.Ge
     """
     begin, spent = time.perf_counter(), trial.iterations
     cavi = ModuleCAVI(trial.cavi)
-    whole = in_modules(trial, cavi, cavi.kernels.vi_unsorted(cavi.M))
+    whole = in_modules(trial, cavi, cavi.engine.vi_unsorted(cavi.M))
     tried.append(whole)
-    chosen = cavi.kernels.vi_sortings(trial.state.rows, cavi.M, rng)
+    chosen = cavi.engine.vi_sortings(trial.state.rows, cavi.M, rng)
     look = min(LOOK, (max_iter - spent) // len(chosen) - 1)
     if look < 1:
         return whole  # not converged: its features have not been sorted

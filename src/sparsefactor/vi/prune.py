@@ -17,8 +17,8 @@ def without(trial: Trial, gone: list[int]) -> Trial:
     old = trial.cavi
     keep = np.array([k for k in range(old.prior.K) if k not in gone])
     prior = old.prior.take(keep)
-    cavi = CAVI(old.data, prior, old.kernels.with_prior(prior), joint=old.joint)
-    rows, columns = taken(old.kernels, trial.state.rows, trial.state.columns, keep)
+    cavi = CAVI(old.data, prior, old.engine.with_prior(prior), joint=old.joint)
+    rows, columns = taken(old.engine, trial.state.rows, trial.state.columns, keep)
     state = cavi.finish(rows, columns, np.ones(len(keep)))
     return trial.continued(cavi, state)
 

@@ -23,7 +23,7 @@ from .trial import Trial
 def mean_signal(trials: list[Trial]) -> Array:
     """(n_samples, n_features): the mean of E[F'L'] over the trials that have one."""
     fetched = [
-        (trial.cavi.kernels.vi_fetch(trial.state.rows), trial.state) for trial in trials if np.isfinite(trial.elbo)
+        (trial.cavi.engine.vi_fetch(trial.state.rows), trial.state) for trial in trials if np.isfinite(trial.elbo)
     ]
     # One trial at a time: all their signals together could be many times the data.
     total = sum(state.columns.f_mean.T @ (rows.eta * rows.mu).T for rows, state in fetched)
@@ -84,7 +84,7 @@ def posterior(
     trials where it was asked for, in the units of data.Y.
     """
     cavi, data = winner.cavi, winner.cavi.data
-    state = winner.state._replace(rows=winner.cavi.kernels.vi_fetch(winner.state.rows))
+    state = winner.state._replace(rows=winner.cavi.engine.vi_fetch(winner.state.rows))
     modules: dict[str, Any] = {}
     if isinstance(cavi, ModuleCAVI):
         state = cavi.largest_first(state)
@@ -100,7 +100,7 @@ def posterior(
     sums = fit_sums(rest, [fit], mean[None], columns.f_mean.T[None], cavi.prior.group_index)
     order, signs = arrangement(sums, mean)
     sums = sums.take(order)
-    rows, columns = taken(cavi.kernels, rows, columns, order, signs)
+    rows, columns = taken(cavi.engine, rows, columns, order, signs)
     rows, columns, _, terms, elbo = in_units_of_x(state._replace(rows=rows, columns=columns), data)
     if modules:
         modules["module_rate_mean"] = np.ascontiguousarray(modules["module_rate_mean"][:, order])

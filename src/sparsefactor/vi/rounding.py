@@ -20,8 +20,8 @@ def most_likelihood(cavi: CAVI, state: VIState) -> float:
     """What the ELBO's term `likelihood` cannot exceed: (3.10) without the variances of loadings and activations."""
     data, prior, columns = cavi.data, cavi.prior, state.columns
     if prior.noise == "feature":
-        return cavi.kernels.vi_likelihood(state.rows, columns.f_mean)
-    tau, rss, count = cavi.weight(columns), cavi.kernels.vi_column_rss(state.rows, columns.f_mean), data.column_count
+        return cavi.engine.vi_likelihood(state.rows, columns.f_mean)
+    tau, rss, count = cavi.weight(columns), cavi.engine.vi_column_rss(state.rows, columns.f_mean), data.column_count
     shape = columns.tau_shape
     log_tau = digamma(shape) - np.log(shape) + np.log(tau)
     return float(0.5 * (count @ (log_tau - LOG_2PI) - tau @ rss))

@@ -26,7 +26,7 @@ class ShearSearch:
     def __init__(self, cavi: CAVI, state: VIState) -> None:
         columns = state.columns
         self.N = columns.f_mean.shape[1]
-        self.rows = cavi.kernels.vi_shears(state.rows, cavi.message(columns, np.ones(len(columns.f_mean))))
+        self.rows = cavi.engine.vi_shears(state.rows, cavi.message(columns, np.ones(len(columns.f_mean))))
         self.F = columns.f_mean.copy()
         self.f2 = cavi.second_moment(columns)
         self.E = np.zeros((len(self.F), len(self.F)))
@@ -101,7 +101,7 @@ def sheared(cavi: CAVI, state: VIState, E: Array) -> VIState:
     """The state with F -> (I + E) F, the loadings' means moved to match, and the rows settled there."""
     K = len(E)
     T = np.eye(K) + E
-    rows = cavi.kernels.vi_turn(state.rows, np.asarray(np.linalg.inv(T), dtype=np.float64))
+    rows = cavi.engine.vi_turn(state.rows, np.asarray(np.linalg.inv(T), dtype=np.float64))
     columns = state.columns._replace(f_mean=T @ state.columns.f_mean)
     moved = cavi.finish(rows, columns, np.ones(K))
     return cavi.finish(moved.rows, columns, np.ones(K))

@@ -123,7 +123,7 @@ class Watcher:
             best_elbo=best.elbo + self.elbo_shift,
             n_hops=self.n_hops,
             seconds=time.monotonic() - self.begun,
-        )._holding(trial.state, trial.cavi.kernels.vi_fetch, self.unit)
+        )._holding(trial.state, trial.cavi.engine.vi_fetch, self.unit)
         if show and self.bars is not None:
             self.bars.show("VI", line(now))
         if self.callback is not None and says_stop(self.callback(now)):
