@@ -107,7 +107,7 @@ def sweeps(kind: str, G: int, missing: float) -> Sweeps:
     X = np.random.default_rng(0).standard_normal((20, G))
     X[np.random.default_rng(1).random(X.shape) < missing] = np.nan
     data = as_data(X)
-    prior = sf.Prior(n_factors=K, inclusion=sf.Beta(1, 1), n_modules=3 if kind == "modules" else 1)
+    prior = sf.Prior(n_factors=K, inclusion=sf.Beta(1, 1))
     engine = CpuEngine(data, prior, 1)
     L, F = np.ones((G, K)), np.random.default_rng(2).standard_normal((K, 20))
     if kind == "gibbs":
@@ -117,7 +117,7 @@ def sweeps(kind: str, G: int, missing: float) -> Sweeps:
     state = cavi.start(L, F)
     if kind == "vi":
         return Sweeps(state, lambda state: cavi.sweep(state, rescale=True))
-    modules = ModuleCAVI(cavi)
+    modules = ModuleCAVI(cavi, 3)
     return Sweeps(modules.sorted_by(state, engine.vi_unsorted(3)), lambda state: modules.sweep(state, rescale=True))
 
 

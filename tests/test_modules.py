@@ -15,7 +15,7 @@ from sparsefactor import plot
 from sparsefactor.engine.cpu import CpuEngine
 from sparsefactor.kernels.reference import ReferenceEngine
 from sparsefactor.vi.cavi import CAVI, VIState
-from sparsefactor.vi.modules import ModuleCAVI
+from sparsefactor.vi.modules import ModuleCAVI, one_module
 
 SETTINGS = [
     pytest.param(noise, joint, missing, id=f"{noise}-{joint}-{missing}")
@@ -29,8 +29,9 @@ def cavis(noise="feature", joint=False, missing=0.0, M=3, engine=ReferenceEngine
     data = small_data(missing=missing, **size)
     data = replace(data, Y=4.0 * data.Y)  # loadings that matter
     prior = sf.Prior(n_factors=2, inclusion=sf.Beta(1.5, 2.5), n_modules=M, noise=noise, **MILD)
-    plain = CAVI(data, prior, engine(data, prior), joint=joint)
-    return ModuleCAVI(plain), plain
+    one = one_module(prior)
+    plain = CAVI(data, one, engine(data, one), joint=joint)
+    return ModuleCAVI(plain, M), plain
 
 
 def elbo_of(cavi: ModuleCAVI, state: VIState) -> float:

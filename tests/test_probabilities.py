@@ -42,9 +42,9 @@ def test_variational_inference_with_modules(clear):
 def test_modules_whose_shares_add_up_to_more_than_one(engine):
     """A prior that is sure of every loading; of 300 rows some have shares that round above one."""
     data = small_data(G=300, N=6)
-    prior = sf.Prior(n_factors=2, inclusion=sf.Beta(1.5, 2.5), n_modules=7, **MILD)
+    prior = sf.Prior(n_factors=2, inclusion=sf.Beta(1.5, 2.5), **MILD)
     plain = CAVI(data, prior, engine(data, prior))
-    cavi = ModuleCAVI(plain)
+    cavi = ModuleCAVI(plain, 7)
     state = started(cavi, plain)
     sure = state.columns._replace(pi_a=np.full((2, 8), 1e20))
     state = cavi.finish(state.rows, sure, np.ones(2))

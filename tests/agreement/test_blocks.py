@@ -57,7 +57,7 @@ def test_passes_with_modules(cuts, shape, noise):
     case = with_modules(case_of(shape, noise, False), 3)
     found = []
     for engine in engines(case.data, case.prior, cuts):
-        rows, sums = engine.vi_module_pass(rows_for(case), message_for(case))
+        rows, sums = engine.vi_row_pass(rows_for(case), message_for(case))
         found.append((*rows, *sums))
     assert same_bits(*found)
 

@@ -45,8 +45,8 @@ def rows_for(case: Case, *, scale: float = 1.0) -> VIRows:
 
 
 def assert_agree(engine, case: Case, rows: VIRows, message: Message, rtol: float = 1e-9) -> VIRows:
-    expected, expected_sums = ReferenceEngine(case.data, case.prior).vi_module_pass(rows, message)
-    actual, sums = engine(case.data, case.prior).vi_module_pass(rows, message)
+    expected, expected_sums = ReferenceEngine(case.data, case.prior).vi_row_pass(rows, message)
+    actual, sums = engine(case.data, case.prior).vi_row_pass(rows, message)
     for name in VIRows._fields:
         assert_close(getattr(actual, name), getattr(expected, name), name, rtol)
     assert_sums_close(sums, expected_sums, rtol)
@@ -96,11 +96,11 @@ def test_module_pass_on_float32_data(engine) -> None:
 def test_threads_do_not_change_a_bit(shape: str) -> None:
     case = with_modules(make_case(shape, "feature"), 4)
     rows, message = rows_for(case), message_for(case)
-    one, one_sums = CpuEngine(case.data, case.prior, 1).vi_module_pass(rows, message)
+    one, one_sums = CpuEngine(case.data, case.prior, 1).vi_row_pass(rows, message)
     for n_threads in (2, 3):
         many = CpuEngine(case.data, case.prior, n_threads, _split_small=True)
         for _ in range(2):  # the second pass uses the first one's working space
-            rows_many, sums_many = many.vi_module_pass(rows, message)
+            rows_many, sums_many = many.vi_row_pass(rows, message)
         assert same_bits(one, rows_many)
         assert same_bits(one_sums, sums_many)
 
@@ -116,9 +116,9 @@ def test_one_module_is_the_plain_pass(engine) -> None:
         logit=(message.log_in - message.log_out)[None, :, 0],
     )
     alike = rows._replace(member=np.tile([1.0, 0.0], (150, 1)), within=rows.eta[:, :, None].repeat(2, axis=2))
-    cpu = engine(case.data, case.prior)
-    modules, sums = cpu.vi_module_pass(alike, same)
-    plain, plain_sums = cpu.vi_row_pass(rows, same)
+    whole = engine(case.data, case.prior)
+    modules, sums = whole.vi_row_pass(alike, same)
+    plain, plain_sums = whole.with_prior(replace(case.prior, n_modules=1)).vi_row_pass(rows, same)
     for name in ("mu", "s2", "eta", "tau"):
         assert_close(getattr(modules, name), getattr(plain, name), name)
     assert_close(sums.LY, plain_sums.LY, "LY")

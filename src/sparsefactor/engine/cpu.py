@@ -72,7 +72,6 @@ class CpuEngine(CpuMoves, RowVerbs):
         self.memory = Memory()
         self._vi_spaces: list[tuple[TileSums, list[Any]]] = []
         self._gibbs_spaces: list[tuple[TileSums, list[Any]]] = []
-        self._module_pass: ModulePass | None = None
         self._logit_source: Array | None = None
         self._logit_by_factor = np.zeros((0, 0))
         self._no_rows, self._every_row = np.zeros(0, np.int64), np.arange(data.n_features)
@@ -92,6 +91,10 @@ class CpuEngine(CpuMoves, RowVerbs):
             kl = (shape - a) * digamma(shape) - gammaln(shape) + gammaln(a) - a * np.log(b) - shape
             self.vi_constants[2] = -kl.sum()
             self.gibbs_constants[1] = np.sum(a * np.log(b) - gammaln(a))
+        self._module_pass: ModulePass | None = None
+        if prior.n_modules > 1:
+            parts = self.blocks.parts(self._threads_for(self._row_cost(*VI_COST) * prior.n_modules))
+            self._module_pass = ModulePass(self.blocks, prior, parts, self.vi_constants, self.memory, self._shares)
 
     name = "cpu"
 
@@ -124,6 +127,8 @@ class CpuEngine(CpuMoves, RowVerbs):
     # ---- variational inference --------------------------------------------------------------------------------
 
     def vi_row_pass(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]:
+        if self._module_pass is not None:
+            return self._module_pass(rows, message)
         K = self.prior.K
         share, packed_gram = packed_message(message, self.masked, self.dtype)
         prior, prior_row = self._prior_odds(message)
@@ -185,19 +190,13 @@ class CpuEngine(CpuMoves, RowVerbs):
             self._over_samples(column_kernels.joint_each, 2 * K**3, (*common, mean, covariance))
         return mean, covariance
 
-    def vi_module_pass(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]:
-        if self._module_pass is None:
-            cost = self._row_cost(*VI_COST) * self.prior.n_modules
-            own = (self.blocks.parts(self._threads_for(cost)), self.vi_constants, self.memory, self._shares)
-            self._module_pass = ModulePass(self.blocks, self.prior, *own)
-        return self._module_pass(rows, message)
-
     def vi_shortcut(self, joint: bool) -> SmallVI | None:
         """For data so small that no number of threads would share a pass: results must not depend on that number."""
         small = self._row_cost(*VI_COST) < 2 * WORTH_A_THREAD
         given = not self.prior.learns_inclusion and len(self.prior.inclusion_matrix()) > 1
         strong = isinstance(self.prior.inclusion, Beta) and self.prior.inclusion.a + self.prior.inclusion.b > MOST_SURE
-        plain = self.prior.noise == "feature" and not self.masked and not self.prior.grouped and len(self.blocks) == 1
+        plain = self.prior.noise == "feature" and not self.masked and not self.prior.grouped
+        plain = plain and self.prior.n_modules == 1 and len(self.blocks) == 1
         if joint or given or strong or not small or not plain:
             return None
         return SmallVI(self.blocks.problems[0], self.prior, self.vi_constants, self.memory)

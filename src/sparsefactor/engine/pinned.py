@@ -138,11 +138,8 @@ class PinnedEngine(RowVerbs):
 
     def vi_row_pass(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]:
         new, sums = self.inner.vi_row_pass(self.whole_vi(rows), self.whole_message(message))
-        sums.terms[1] -= CERTAIN * len(rows.mu) * self.d
-        return self.free_vi(new, sums)
-
-    def vi_module_pass(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]:
-        new, sums = self.inner.vi_module_pass(self.whole_vi(rows), self.whole_message(message))
+        if self.prior.n_modules == 1:  # with modules, log odds of inclusion are not part of the term
+            sums.terms[1] -= CERTAIN * len(rows.mu) * self.d
         return self.free_vi(new, sums)
 
     def whole_vi(self, rows: VIRows) -> VIRows:

@@ -35,10 +35,8 @@ class VIShortcut(Protocol):
 class Engine(Verbs, Protocol):
     """An engine: built for one data set and prior, asked for one pass at a time. Inputs are never modified."""
 
-    def vi_row_pass(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]: ...
-
-    def vi_module_pass(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]:
-        """The row pass under a prior with modules (3.17)."""
+    def vi_row_pass(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]:
+        """Under a prior with modules, that of 3.17: rows and message then have what belongs to modules."""
         ...
 
     def vi_shortcut(self, joint: bool) -> VIShortcut | None:

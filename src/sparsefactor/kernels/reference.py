@@ -92,6 +92,8 @@ class ReferenceEngine(ReferenceMoves, RowVerbs):
 
     def vi_row_pass(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]:
         """q(tau_i), then q(l_ik, z_ik) for k = 1..K, of every row (3.3, 3.1), with their ELBO terms (3.8 to 3.10)."""
+        if self.prior.n_modules > 1:
+            return self.row_pass_in_modules(rows, message)
         prior, data = self.prior, self.data
         mu, s2 = rows.mu * message.scale, rows.s2 * message.scale**2
         eta, tau = rows.eta.copy(), rows.tau.copy()
@@ -124,8 +126,8 @@ class ReferenceEngine(ReferenceMoves, RowVerbs):
             sums.terms[1] += loadings_term(mu[i], s2[i], eta[i], message)
         return VIRows(mu, s2, eta, tau), sums
 
-    def vi_module_pass(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]:
-        """As vi_row_pass, where the inclusions of a row depend on its module, which is unknown (3.17)."""
+    def row_pass_in_modules(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]:
+        """The same where the inclusions of a row depend on its module, which is unknown (3.17)."""
         prior, data, K = self.prior, self.data, self.prior.K
         mu, s2 = rows.mu * message.scale, rows.s2 * message.scale**2
         eta, tau = rows.eta.copy(), rows.tau.copy()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from ..model import Prior
 from ..posterior import Status, VIPosterior
 from ..start import PORTFOLIO, Start
 from ..vi.fit import ConvergenceWarning, fit_vi
+from ..vi.modules import one_module
 
 INFLATION = 2.0  # chains start this many times as far from the optimum as q thinks a draw would lie
 REDRAWN = 0.1  # share of the inclusions that are redrawn from the prior
@@ -34,11 +34,6 @@ def dispersed_start(vi: VIPosterior, prior: Prior, rng: np.random.Generator, uni
     F = vi.activations_mean + INFLATION * vi.activations_sd * rng.standard_normal(vi.activations_mean.shape)
     order = back_to(vi.prior, prior)
     return Start("vi", np.where(Z, L / unit, 0.0)[:, order], np.ascontiguousarray(F.T[order]))
-
-
-def one_module(prior: Prior) -> Prior:
-    """The prior that starts are sought under: chains sort the features themselves."""
-    return replace(prior, n_modules=1) if prior.n_modules > 1 else prior
 
 
 def stop_if_interrupted(vi: VIPosterior) -> None:

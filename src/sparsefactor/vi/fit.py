@@ -20,7 +20,7 @@ from ..progress import Bars, is_shown
 from ..record import record_of
 from ..start import INITS, Start
 from .cavi import CAVI
-from .modules import ModuleCAVI, in_modules, moduled
+from .modules import ModuleCAVI, in_modules, moduled, one_module
 from .prune import pruned
 from .result import elbo_shift, mean_signal, posterior
 from .rounding import all_rounding
@@ -204,8 +204,9 @@ def fit_vi(
 
 
 def _fit(data: Data, prior: Prior, options: Options, bars: Bars | None) -> VIPosterior:
-    engine = build_engine(data, prior, options.backend, options.n_threads)
-    cavi = CAVI(data, prior, engine, joint=options.activations == "joint")
+    plain = one_module(prior)
+    engine = build_engine(data, plain, options.backend, options.n_threads)
+    cavi = CAVI(data, plain, engine, joint=options.activations == "joint")
     trials: list[Trial] = []
     watcher = Watcher(trials, data.unit, elbo_shift(data), options.callback, bars)
     search = Search(cavi, options, trials, watcher)
@@ -215,7 +216,7 @@ def _fit(data: Data, prior: Prior, options: Options, bars: Bars | None) -> VIPos
     try:
         search.run()
         for trial in list(trials) if options.average else [best_of(trials)]:
-            trials[trial.number] = refined(trial, options, trials, tried, watcher)
+            trials[trial.number] = refined(trial, prior.n_modules, options, trials, tried, watcher)
             tried.clear()
         winner = best_of(trials if options.average else [trials[trial.number]])
     except (KeyboardInterrupt, Stopped) as end:
@@ -223,7 +224,7 @@ def _fit(data: Data, prior: Prior, options: Options, bars: Bars | None) -> VIPos
             raise
         for trial in trials:
             trial.settle()
-        winner = best_under_modules(trials, tried) if prior.n_modules > 1 else best_of(trials)
+        winner = best_under_modules(trials, tried, prior.n_modules) if prior.n_modules > 1 else best_of(trials)
         trials[winner.number] = winner
         averaged = [trial for trial in trials if trial.status is Status.CONVERGED] or [winner]
         ended = Status.STOPPED if isinstance(end, Stopped) else Status.INTERRUPTED
@@ -259,23 +260,25 @@ def best_of(trials: list[Trial]) -> Trial:
     return best
 
 
-def best_under_modules(trials: list[Trial], tried: list[Trial]) -> Trial:
+def best_under_modules(trials: list[Trial], tried: list[Trial], n_modules: int) -> Trial:
     """After an interruption: the best of what has modules already, or else the best trial, all features in one."""
     done = [trial for trial in [*trials, *tried] if isinstance(trial.cavi, ModuleCAVI)]
     if any(np.isfinite(trial.elbo) for trial in done):
         return best_of(done)
     best = best_of(trials)
-    return in_modules(best, ModuleCAVI(best.cavi), best.cavi.engine.vi_unsorted(best.cavi.prior.n_modules))
+    return in_modules(best, ModuleCAVI(best.cavi, n_modules), best.cavi.engine.vi_unsorted(n_modules))
 
 
-def refined(winner: Trial, options: Options, trials: list[Trial], tried: list[Trial], watcher: Watcher) -> Trial:
+def refined(
+    winner: Trial, n_modules: int, options: Options, trials: list[Trial], tried: list[Trial], watcher: Watcher
+) -> Trial:
     """What is asked for beyond the fit: fewer factors, modules."""
     if options.prune:
         watcher.phase = "prune"
         winner = trials[winner.number] = pruned(winner, options.tolerance)
         winner.advance(options.max_iter, options.tolerance)
-    if winner.cavi.prior.n_modules > 1 and np.isfinite(winner.elbo):
+    if n_modules > 1 and np.isfinite(winner.elbo):
         watcher.phase = "modules"
         rng = np.random.default_rng([options.seed, winner.number, 5])
-        winner = moduled(winner, options.tolerance, options.max_iter, rng, tried)
+        winner = moduled(winner, n_modules, options.tolerance, options.max_iter, rng, tried)
     return winner

@@ -8,8 +8,6 @@ the way.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from ..gibbs.moves import MOVES
@@ -72,8 +70,7 @@ class Hops:
             moves = [MOVES[name]() for name in USED]
             for move in moves:
                 move.every = EVERY  # a run is judged by where it ends, and moves take most of its time
-            one = replace(cavi.prior, n_modules=1)  # features are sorted into modules when factors have been found
-            self.kits[K] = cavi, Gibbs(data, one, cavi.engine, moves)
+            self.kits[K] = cavi, Gibbs(data, cavi.prior, cavi.engine, moves)
         return self.kits[K]
 
     def resized(self, old: CAVI, new: CAVI, state: VIState) -> tuple[VIRows, VIColumns]:

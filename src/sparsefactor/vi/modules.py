@@ -8,26 +8,32 @@ features in one module.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 from scipy.special import betaln, digamma, expit, gammaln, xlogy
 
-from ..kernels.contract import NONE, Array, Message, Sums, VIColumns, VIRows
-from ..model import Beta
+from ..kernels.contract import NONE, Array, Message, Sums, VIColumns
+from ..model import Beta, Prior
 from .cavi import CAVI, VIState, beta_kl
 from .trial import Tolerance, Trial
 
 LOOK = 20  # iterations after which the sortings are compared
 
 
+def one_module(prior: Prior) -> Prior:
+    """The prior that factors are sought under."""
+    return replace(prior, n_modules=1) if prior.n_modules > 1 else prior
+
+
 class ModuleCAVI(CAVI):
     """The sweeps under a prior with modules."""
 
-    def __init__(self, plain: CAVI) -> None:
-        super().__init__(plain.data, plain.prior, plain.engine, joint=plain.joint)
-        assert isinstance(plain.prior.inclusion, Beta)
-        self.shortcut = None
-        self.M, self.beta = plain.prior.n_modules, plain.prior.inclusion
+    def __init__(self, plain: CAVI, n_modules: int) -> None:
+        prior = replace(plain.prior, n_modules=n_modules)
+        super().__init__(plain.data, prior, plain.engine.with_prior(prior), joint=plain.joint)
+        assert isinstance(prior.inclusion, Beta)
+        self.M, self.beta = n_modules, prior.inclusion
 
     def sorted_by(self, state: VIState, member: Array) -> VIState:
         """The state that follows when features belong to modules as `member` (G, M) says."""
@@ -48,12 +54,6 @@ class ModuleCAVI(CAVI):
         evidence = betaln(columns.pi_a, columns.pi_b) - betaln(self.beta.a, self.beta.b)
         own = expit(evidence[:, : self.M].sum(axis=1) - evidence[:, self.M])
         return columns._replace(own=own, w_shape=1.0 / self.M + sums.members)
-
-    def finish(self, rows: VIRows, columns: VIColumns, scale: Array) -> VIState:
-        rows, columns = self.landed(rows, columns)
-        rows, sums = self.engine.vi_module_pass(rows, self.message(columns, scale))
-        terms = self.elbo_terms(columns, sums)
-        return VIState(rows, columns, sums, terms, float(terms.sum()))
 
     def message(self, columns: VIColumns, scale: Array) -> Message:
         both = digamma(columns.pi_a + columns.pi_b)
@@ -142,13 +142,15 @@ class ModuleCAVI(CAVI):
         return np.minimum(self.rates(columns) @ (columns.w_shape / columns.w_shape.sum()), 1.0)
 
 
-def moduled(trial: Trial, tolerance: Tolerance, max_iter: int, rng: np.random.Generator, tried: list[Trial]) -> Trial:
+def moduled(
+    trial: Trial, n_modules: int, tolerance: Tolerance, max_iter: int, rng: np.random.Generator, tried: list[Trial]
+) -> Trial:
     """The trial under the prior with modules: of several ways to sort its features, the one that climbs highest.
 
     tried: is given every state on the way, so that an interruption finds them there.
     """
     begin, spent = time.perf_counter(), trial.iterations
-    cavi = ModuleCAVI(trial.cavi)
+    cavi = ModuleCAVI(trial.cavi, n_modules)
     whole = in_modules(trial, cavi, cavi.engine.vi_unsorted(cavi.M))
     tried.append(whole)
     chosen = cavi.engine.vi_sortings(trial.state.rows, cavi.M, rng)
