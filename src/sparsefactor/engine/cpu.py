@@ -13,11 +13,13 @@ from ..data import Data
 from ..kernels.contract import (
     Array,
     GibbsRows,
+    GibbsTerms,
     Message,
     RowStream,
     Sums,
     VIColumns,
     VIRows,
+    VITerms,
 )
 from ..kernels.cpu import columns as column_kernels
 from ..kernels.cpu.gibbs_rows import GibbsMessage, gibbs_scratch, gibbs_tiles
@@ -80,17 +82,15 @@ class CpuEngine(CpuMoves, RowVerbs):
         self.vi_parts = self.blocks.parts(self._threads_for(self._row_cost(*VI_COST)))
         self.gibbs_parts = self.blocks.parts(self._threads_for(self._row_cost(*GIBBS_COST)))
         self.move_parts = self.blocks.parts(self._threads_for(data.n_features * MOVE_COST))
-        self.vi_constants = np.zeros(3)
-        self.gibbs_constants = np.zeros(3)
+        self.vi_constants, self.gibbs_constant = VITerms(), 0.0  # to add to the rows' terms; the latter to `noise`
         if prior.noise == "feature":
             half = 0.5 * data.row_count
             a, b = prior.noise_shape, np.broadcast_to(prior.noise_rate, data.n_features)
             shape = a + half
-            self.vi_constants[0] = half @ digamma(shape)
             # model.gamma_kl less its terms in log(rate) and 1 / rate, which the rows add.
             kl = (shape - a) * digamma(shape) - gammaln(shape) + gammaln(a) - a * np.log(b) - shape
-            self.vi_constants[2] = -kl.sum()
-            self.gibbs_constants[1] = np.sum(a * np.log(b) - gammaln(a))
+            self.vi_constants = VITerms(likelihood=float(half @ digamma(shape)), noise=-float(kl.sum()))
+            self.gibbs_constant = float(np.sum(a * np.log(b) - gammaln(a)))
         self._module_pass: ModulePass | None = None
         if prior.n_modules > 1:
             parts = self.blocks.parts(self._threads_for(self._row_cost(*VI_COST) * prior.n_modules))
@@ -159,7 +159,8 @@ class CpuEngine(CpuMoves, RowVerbs):
             [(first, last, *own[b], scratch[p], *self.halves) for p, (b, first, last) in enumerate(self.vi_parts)],
         )
         shares = self._shares(vi_shares, [(rows, packed_size(K)) for rows in after])
-        sums = total_sums(tiles, self.vi_constants, shares)
+        sums, terms = total_sums(tiles, shares)
+        sums = sums._replace(elbo=VITerms(*np.add(terms, self.vi_constants).tolist()))
         self._vi_spaces.append(space)
         mu, s2, eta = (joined([getattr(rows, name) for rows in after], axis=1) for name in ("mu", "s2", "eta"))
         return VIRows(mu.T, s2.T, eta.T, joined([rows.tau for rows in after])), sums
@@ -254,7 +255,9 @@ class CpuEngine(CpuMoves, RowVerbs):
             [(first, last, *own[b], scratch[p]) for p, (b, first, last) in enumerate(self.gibbs_parts)],
         )
         shares = self._shares(gibbs_shares, [(after.L[rows], after.tau[rows]) for rows in self.blocks.rows])
-        sums = total_sums(tiles, self.gibbs_constants, shares)
+        sums, terms = total_sums(tiles, shares)
+        weighted_ss, noise_part, log_odds = terms.tolist()
+        sums = sums._replace(joint=GibbsTerms(weighted_ss, noise_part + self.gibbs_constant, log_odds))
         self._gibbs_spaces.append(space)
         return after, sums
 

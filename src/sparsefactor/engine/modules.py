@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..kernels.contract import Array, Message, Sums, VIRows
+from ..kernels.contract import Array, Message, Sums, VIRows, VITerms
 from ..kernels.cpu.packed import packed_size
 from ..kernels.cpu.shares import outer_shares
 from ..kernels.cpu.tiles import TileSums, empty_tile_sums, packed_message, total_sums
@@ -24,9 +24,9 @@ class ModulePass:
     """Its working space, kept between passes."""
 
     def __init__(
-        self, blocks: Blocks, prior: Prior, parts: list[Part], row_terms: Array, memory: Memory, shares: Shares
+        self, blocks: Blocks, prior: Prior, parts: list[Part], row_terms: VITerms, memory: Memory, shares: Shares
     ) -> None:
-        """row_terms: (3,) constants of the rows' ELBO terms; shares: what the samples add to LL."""
+        """row_terms: constants of the rows' ELBO terms; shares: what the samples add to LL."""
         self.blocks, self.parts, self.row_terms, self.memory, self.shares = blocks, parts, row_terms, memory, shares
         self.K, self.M = prior.K, prior.n_modules
         self.masked = len(blocks.problems[0].lists_missing) > 0
@@ -63,8 +63,11 @@ class ModulePass:
             module_tiles,
             [(first, last, *own[b], scratch[p], mask) for p, (b, first, last) in enumerate(self.parts)],
         )
-        sums = total_sums(tiles, self.row_terms, self.shares(outer_shares, [(outer,) for outer in outers]))._replace(
-            members=modules.members.sum(axis=0), active_in=modules.active_in.sum(axis=0)
+        sums, terms = total_sums(tiles, self.shares(outer_shares, [(outer,) for outer in outers]))
+        sums = sums._replace(
+            elbo=VITerms(*np.add(terms, self.row_terms).tolist()),
+            members=modules.members.sum(axis=0),
+            active_in=modules.active_in.sum(axis=0),
         )
         self.spaces.append(space)
         return VIRows(*after), sums

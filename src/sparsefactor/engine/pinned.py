@@ -89,7 +89,7 @@ class PinnedEngine(RowVerbs):
             log_out=self.pad(message.log_out, -CERTAIN),
         )
 
-    def free_sums(self, sums: Sums, base: Array) -> Sums:
+    def free_sums(self, sums: Sums) -> Sums:
         """Of the free factors, with what the directions explain taken off the data."""
         K, C = self.K, self.C
         LY = sums.LY[:K] - sums.LL[:K, K:] @ C
@@ -105,7 +105,6 @@ class PinnedEngine(RowVerbs):
             l2=sums.l2[:K],
             active_in=sums.active_in[:K],
             shift=shift,
-            base_term=float(0.5 * np.sum(np.log(self.alpha) - LOG_2PI - self.alpha * base**2)),
         )
 
     def whole_rows(self, rows: GibbsRows) -> GibbsRows:
@@ -139,7 +138,8 @@ class PinnedEngine(RowVerbs):
     def vi_row_pass(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]:
         new, sums = self.inner.vi_row_pass(self.whole_vi(rows), self.whole_message(message))
         if self.prior.n_modules == 1:  # with modules, log odds of inclusion are not part of the term
-            sums.terms[1] -= CERTAIN * len(rows.mu) * self.d
+            sure = CERTAIN * len(rows.mu) * self.d
+            sums = sums._replace(elbo=sums.elbo._replace(loadings=sums.elbo.loadings - sure))
         return self.free_vi(new, sums)
 
     def whole_vi(self, rows: VIRows) -> VIRows:
@@ -153,16 +153,16 @@ class PinnedEngine(RowVerbs):
         )
 
     def free_vi(self, rows: VIRows, sums: Sums) -> tuple[VIRows, Sums]:
-        K, base = self.K, rows.mu[:, self.K :]
+        K = self.K
         free = rows._replace(
             mu=rows.mu[:, :K],
             s2=rows.s2[:, :K],
             eta=rows.eta[:, :K],
             within=rows.within[:, :K] if rows.within.ndim == 3 else rows.within,
-            base=base,
+            base=rows.mu[:, K:],
             base_var=rows.s2[:, K:],
         )
-        return free, self.free_sums(sums, base)
+        return free, self.free_sums(sums)
 
     def vi_activations(self, columns: VIColumns, sums: Sums, weight: Array) -> tuple[Array, Array]:
         return self.inner.vi_activations(columns, sums, weight)
@@ -174,9 +174,12 @@ class PinnedEngine(RowVerbs):
 
     def gibbs_row_pass(self, rows: GibbsRows, message: Message, noise: Any) -> tuple[GibbsRows, Sums]:
         new, sums = self.inner.gibbs_row_pass(self.whole_rows(rows), self.whole_message(message), noise)
-        sums.terms[2] -= CERTAIN * len(rows.L) * self.d
         free = self.free_rows(new)
-        return free, self.free_sums(sums, free.base)
+        joint = sums.joint._replace(
+            log_odds=sums.joint.log_odds - CERTAIN * len(rows.L) * self.d,
+            base=float(0.5 * np.sum(np.log(self.alpha) - LOG_2PI - self.alpha * free.base**2)),
+        )
+        return free, self.free_sums(sums._replace(joint=joint))
 
     def gibbs_activations(self, sums: Sums, weight: Array, normal: Array) -> Array:
         return self.inner.gibbs_activations(sums, weight, normal)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..kernels.contract import Array, Sums, VIColumns, VIRows
+from ..kernels.contract import Array, Sums, VIColumns, VIRows, VITerms
 from ..kernels.cpu.tiles import Problem
 from ..kernels.cpu.vi_rows import FactorMajor
 from ..kernels.cpu.vi_small import Constants, Space, small_columns, small_finish, small_space
@@ -16,8 +16,8 @@ from .memory import Memory
 class SmallVI:
     """A `VIShortcut` (kernels/cpu/vi_small.py)."""
 
-    def __init__(self, problem: Problem, prior: Prior, row_terms: Array, memory: Memory) -> None:
-        """row_terms: (3,) constants of the rows' ELBO terms."""
+    def __init__(self, problem: Problem, prior: Prior, row_terms: VITerms, memory: Memory) -> None:
+        """row_terms: constants of the rows' ELBO terms."""
         self.problem, self.memory = problem, memory
         G, N = problem.Y.shape
         logit, log_out, a, b = np.zeros(0), 0.0, 0.0, 0.0
@@ -34,7 +34,7 @@ class SmallVI:
             b=b,
             log_out=log_out,
             logit=logit,
-            row_terms=row_terms,
+            row_terms=np.array(row_terms),
             ones=np.ones(N),
             no_share=np.zeros((0, 0)),
             no_rows=np.zeros(0, np.int64),
@@ -85,7 +85,7 @@ class SmallVI:
             (LY, LL, small, terms),
         )
         self.spaces.append(space)
-        sums = Sums(LY, LL, self.no_share, small[:K], small[K : 2 * K], small[2 * K :])
+        sums = Sums(LY, LL, self.no_share, small[:K], small[K : 2 * K], elbo=VITerms(*small[2 * K :].tolist()))
         return VIRows(mu.T, s2.T, eta.T, after.tau), sums, terms, elbo
 
 

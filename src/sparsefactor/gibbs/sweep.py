@@ -234,7 +234,6 @@ class Gibbs:
         """log p(Y, L, Z, F, tau) of a state at scale one with these sums; alpha and pi are integrated out (2.14)."""
         prior, data = self.prior, self.data
         F, tau = state.F, state.tau
-        weighted_ss, row_part, log_odds = sums.terms
         total = float(-0.5 * data.n_observed * LOG_2PI - 0.5 * np.sum(F**2 + LOG_2PI))
         if self.column_noise:
             total += float(0.5 * data.column_count @ np.log(tau))
@@ -242,7 +241,7 @@ class Gibbs:
             own = tau[:1] if prior.noise == "shared" else tau
             total += np.sum(log_gamma_density(own, prior.noise_shape, prior.noise_rate))
         else:
-            total += row_part - 0.5 * (weighted_ss - np.sum(self.explained(F, sums)))
+            total += sums.joint.noise - 0.5 * (sums.joint.weighted_ss - np.sum(self.explained(F, sums)))
         shape, rate = prior.loading_shape, prior.loading_rate
         total += np.sum(gammaln(shape + 0.5 * sums.active) - gammaln(shape) - 0.5 * sums.active * LOG_2PI)
         total += np.sum(shape * np.log(rate) - (shape + 0.5 * sums.active) * np.log(rate + 0.5 * sums.l2))
@@ -252,8 +251,8 @@ class Gibbs:
             a, b = prior.inclusion.a, prior.inclusion.b
             total += np.sum(betaln(a + sums.active, b + self.sizes - sums.active) - betaln(a, b))
         else:
-            total += log_odds + self.fixed_log_out
-        return float(total) + sums.base_term + self.unit_term(float(sums.active.sum()) + self.n_base)
+            total += sums.joint.log_odds + self.fixed_log_out
+        return float(total) + sums.joint.base + self.unit_term(float(sums.active.sum()) + self.n_base)
 
     def unit_term(self, active: float) -> float:
         """What the log joint gains when Y, L and tau are taken from the units of `data.Y` back to those of X."""

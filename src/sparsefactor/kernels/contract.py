@@ -39,6 +39,23 @@ class Message(NamedTuple):
     weight: Array = NONE  # (N,) column precisions, which F, gram and share have in them
 
 
+class VITerms(NamedTuple):
+    """The rows' part of the ELBO's terms of these names; the columns add theirs (3.8 to 3.10)."""
+
+    likelihood: float = 0.0
+    loadings: float = 0.0
+    noise: float = 0.0
+
+
+class GibbsTerms(NamedTuple):
+    """The rows' part of the log joint density of a draw (2.14)."""
+
+    weighted_ss: float = 0.0  # sum of tau_i y_i'y_i
+    noise: float = 0.0  # sum of n_i log(tau_i) / 2 + log p(tau_i)
+    log_odds: float = 0.0  # sum of the prior log odds of active z
+    base: float = 0.0  # log density of the loadings on a design's directions
+
+
 class Sums(NamedTuple):
     """All that the columns need to know of the rows (equation 4.3); w_i is tau_i, or 1 for column-wise noise."""
 
@@ -47,11 +64,11 @@ class Sums(NamedTuple):
     LL_share: Array  # (N*, K, K) what to add to LL for each sample
     active: Array  # (K, V?) sum of E[z_ik]
     l2: Array  # (K, V?) sum of E[z_ik l_ik^2]
-    terms: Array  # (3,) VI: ELBO terms likelihood, loadings, noise. Gibbs: see gibbs_row_pass
+    elbo: VITerms = VITerms()  # of a pass of VI
+    joint: GibbsTerms = GibbsTerms()  # of a pass of Gibbs sampling
     members: Array = NONE  # (M,) sum of E[c_i = m]
     active_in: Array = NONE  # (K, M) sum of E[z_ik, c_i = m]
     shift: Array = NONE  # (N,) what a design's directions, where there are any, add to a sample's sum of squares
-    base_term: float = 0.0  # Gibbs: the log density of their loadings
 
 
 class VIRows(NamedTuple):

@@ -10,7 +10,7 @@ from scipy.special import digamma, expit, gammaln, softmax
 
 from ..data import Data
 from ..model import Prior, gamma_kl
-from .contract import Array, GibbsRows, Message, RowNoise, Sums, VIColumns, VIRows
+from .contract import Array, GibbsRows, GibbsTerms, Message, RowNoise, Sums, VIColumns, VIRows, VITerms
 from .noise import row_noise
 from .reference_moves import ReferenceMoves, draw_normal
 from .rows import RowVerbs
@@ -67,7 +67,6 @@ class ReferenceEngine(ReferenceMoves, RowVerbs):
             LL_share=np.zeros((masked, K, K)),
             active=np.zeros(self.by_group),
             l2=np.zeros(self.by_group),
-            terms=np.zeros(3),
         )
 
     def add_row(self, sums: Sums, i: int, weight: float, l_mean: Array, l_outer: Array) -> None:
@@ -98,6 +97,7 @@ class ReferenceEngine(ReferenceMoves, RowVerbs):
         mu, s2 = rows.mu * message.scale, rows.s2 * message.scale**2
         eta, tau = rows.eta.copy(), rows.tau.copy()
         sums, common = self.empty_sums(), message
+        likelihood = loadings = noise = 0.0
         for i in range(data.n_features):
             message = self.seen_by(i, common)
             A = self.row_gram(i, message)
@@ -106,8 +106,8 @@ class ReferenceEngine(ReferenceMoves, RowVerbs):
                 # A sum of squares formed by differences may round below zero.
                 tau_rate = self.noise_rate[i] + 0.5 * max(self.expected_rss(i, A, b, mu[i], s2[i], eta[i]), 0.0)
                 tau[i] = self.tau_shape[i] / tau_rate
-                sums.terms[0] += 0.5 * data.row_count[i] * (digamma(self.tau_shape[i]) - np.log(tau_rate))
-                sums.terms[2] -= gamma_kl(self.tau_shape[i], tau_rate, prior.noise_shape, self.noise_rate[i])
+                likelihood += 0.5 * data.row_count[i] * (digamma(self.tau_shape[i]) - np.log(tau_rate))
+                noise -= float(gamma_kl(self.tau_shape[i], tau_rate, prior.noise_shape, self.noise_rate[i]))
             for k in range(prior.K):
                 others = np.arange(prior.K) != k
                 precision = tau[i] * A[k, k] + message.alpha[k]
@@ -122,9 +122,9 @@ class ReferenceEngine(ReferenceMoves, RowVerbs):
             np.fill_diagonal(l_outer, l_square)
             self.add_row(sums, i, tau[i], l_mean, l_outer)
             self.add_to_group(sums, i, eta[i], l_square)
-            sums.terms[0] -= 0.5 * tau[i] * self.expected_rss(i, A, b, mu[i], s2[i], eta[i])
-            sums.terms[1] += loadings_term(mu[i], s2[i], eta[i], message)
-        return VIRows(mu, s2, eta, tau), sums
+            likelihood -= 0.5 * tau[i] * self.expected_rss(i, A, b, mu[i], s2[i], eta[i])
+            loadings += loadings_term(mu[i], s2[i], eta[i], message)
+        return VIRows(mu, s2, eta, tau), sums._replace(elbo=VITerms(likelihood, loadings, noise))
 
     def row_pass_in_modules(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]:
         """The same where the inclusions of a row depend on its module, which is unknown (3.17)."""
@@ -135,6 +135,7 @@ class ReferenceEngine(ReferenceMoves, RowVerbs):
         M = member.shape[1]
         logit = message.log_in - message.log_out
         sums = self.empty_sums()._replace(members=np.zeros(M), active_in=np.zeros((K, M)))
+        likelihood = loadings = noise = 0.0
         for i in range(data.n_features):
             A = self.row_gram(i, message)
             b = message.F.T @ data.Y[i]
@@ -142,8 +143,8 @@ class ReferenceEngine(ReferenceMoves, RowVerbs):
                 rss = self.module_rss(i, A, b, mu[i], s2[i], within[i])
                 tau_rate = self.noise_rate[i] + 0.5 * max(member[i] @ rss, 0.0)
                 tau[i] = self.tau_shape[i] / tau_rate
-                sums.terms[0] += 0.5 * data.row_count[i] * (digamma(self.tau_shape[i]) - np.log(tau_rate))
-                sums.terms[2] -= gamma_kl(self.tau_shape[i], tau_rate, prior.noise_shape, self.noise_rate[i])
+                likelihood += 0.5 * data.row_count[i] * (digamma(self.tau_shape[i]) - np.log(tau_rate))
+                noise -= float(gamma_kl(self.tau_shape[i], tau_rate, prior.noise_shape, self.noise_rate[i]))
             for k in range(K):
                 others = np.arange(K) != k
                 linear = tau[i] * (b[k] - A[k, others] @ (mu[i, others, None] * within[i, others]))
@@ -170,8 +171,9 @@ class ReferenceEngine(ReferenceMoves, RowVerbs):
             sums.l2[...] += l_square
             sums.members[...] += member[i]
             sums.active_in[...] += within[i] * member[i]
-            sums.terms[0] -= 0.5 * tau[i] * (member[i] @ rss)
-            sums.terms[1] += member[i] @ (divergence - safe_log(member[i]))
+            likelihood -= 0.5 * tau[i] * (member[i] @ rss)
+            loadings += member[i] @ (divergence - safe_log(member[i]))
+        sums = sums._replace(elbo=VITerms(likelihood, loadings, noise))
         return VIRows(mu, s2, eta, tau, member, within), sums
 
     def module_rss(self, i: int, A: Array, b: Array, mu: Array, s2: Array, within: Array) -> Array:
@@ -210,13 +212,11 @@ class ReferenceEngine(ReferenceMoves, RowVerbs):
         return row_noise(key, sweep, np.arange(self.data.n_features), self.prior.K, self.tau_shape)
 
     def gibbs_row_pass(self, rows: GibbsRows, message: Message, noise: RowNoise) -> tuple[GibbsRows, Sums]:
-        """tau_i, then z_ik for k = 1..K with l_i integrated out, then l_i (2.1 to 2.4), of every row.
-
-        sums.terms: sum of tau_i y_i'y_i, of n_i log(tau_i) / 2 + log p(tau_i), and of the prior log odds of active z.
-        """
+        """tau_i, then z_ik for k = 1..K with l_i integrated out, then l_i (2.1 to 2.4), of every row."""
         prior, data = self.prior, self.data
         L, Z, tau = rows.L * message.scale, rows.Z.copy(), rows.tau.copy()
         sums, common = self.empty_sums(), message
+        weighted_ss = noise_part = log_odds = 0.0
         for i in range(data.n_features):
             message = self.seen_by(i, common)
             A = self.row_gram(i, message)
@@ -226,8 +226,8 @@ class ReferenceEngine(ReferenceMoves, RowVerbs):
                 tau[i] = noise.gamma[i] / (self.noise_rate[i] + 0.5 * max(rss, 0.0))
                 log_density = prior.noise_shape * np.log(self.noise_rate[i]) - gammaln(prior.noise_shape)
                 log_density += (prior.noise_shape - 1) * np.log(tau[i]) - self.noise_rate[i] * tau[i]
-                sums.terms[0] += tau[i] * data.row_ss[i]
-                sums.terms[1] += 0.5 * data.row_count[i] * np.log(tau[i]) + log_density
+                weighted_ss += tau[i] * data.row_ss[i]
+                noise_part += 0.5 * data.row_count[i] * np.log(tau[i]) + log_density
             for k in range(prior.K):
                 odds = message.logit[k] + self.log_bayes_factor(k, Z[i], tau[i] * A, tau[i] * b, message)
                 Z[i, k] = noise.uniform[i, k] < expit(odds)
@@ -237,8 +237,8 @@ class ReferenceEngine(ReferenceMoves, RowVerbs):
             L[i, active] = draw_normal(Q, tau[i] * b[active], noise.normal[i, active])
             self.add_row(sums, i, tau[i], L[i], np.outer(L[i], L[i]))
             self.add_to_group(sums, i, Z[i], L[i] ** 2)
-            sums.terms[2] += message.logit @ Z[i]
-        return GibbsRows(Z, L, tau), sums
+            log_odds += message.logit @ Z[i]
+        return GibbsRows(Z, L, tau), sums._replace(joint=GibbsTerms(weighted_ss, noise_part, log_odds))
 
     def log_bayes_factor(self, k: int, z: Array, A: Array, b: Array, message: Message) -> float:
         """log of p(y | z_k = 1) / p(y | z_k = 0) with l integrated out (2.2): the Schur complement of adding k."""

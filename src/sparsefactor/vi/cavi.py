@@ -61,7 +61,7 @@ class CAVI:
         if self.data.design is not None:
             rows = self.engine.vi_regress(rows, F)
         active, l2 = self.engine.vi_counts(rows)
-        sums_alpha = Sums(LY=empty, LL=empty, LL_share=empty, active=active, l2=l2, terms=empty)
+        sums_alpha = Sums(LY=empty, LL=empty, LL_share=empty, active=active, l2=l2)
         alpha_shape, alpha_rate = self.update_alpha(sums_alpha)
         pi_a, pi_b = empty, empty
         if isinstance(self.prior.inclusion, Beta):
@@ -163,7 +163,7 @@ class CAVI:
 
     def elbo_terms(self, columns: VIColumns, sums: Sums) -> Array:
         """(6,) in the order of TERMS; complete, every constant included (3.7)."""
-        likelihood, loadings, noise = sums.terms
+        likelihood, loadings, noise = sums.elbo
         likelihood -= 0.5 * self.data.n_observed * LOG_2PI
         if self.column_noise:
             likelihood += self.column_likelihood(columns)

@@ -54,7 +54,7 @@ class TileSums(NamedTuple):
     LL: Array  # (tiles, K, K)
     included: Array  # (tiles, K, V) sums of E[z]
     l2: Array  # (tiles, K, V)
-    terms: Array  # (tiles, 3)
+    terms: Array  # (tiles, 3) likelihood, loadings, noise; or weighted_ss, noise, log_odds: see kernels/contract.py
 
 
 def build_problem(data: Data, prior: Prior, rows: slice, tile: int) -> Problem:
@@ -122,13 +122,13 @@ def packed_message(message: Message, masked: bool, dtype: Any) -> tuple[Array, A
     return share, gram
 
 
-def total_sums(tiles: TileSums, constants: Array, LL_share: Array) -> Sums:
-    """The sums over all tiles; constants: (3,) to add to their terms."""
+def total_sums(tiles: TileSums, LL_share: Array) -> tuple[Sums, Array]:
+    """The sums over all tiles, and (3,) of their terms, which each method names."""
     (_, K, N), V = tiles.LY.shape, tiles.l2.shape[2]
     LY, LL, small = np.empty((K, N)), np.empty((K, K)), np.empty(2 * K * V + 3)
     add_tiles(tiles, LY, LL, small)
     active, l2 = small[: 2 * K * V].reshape((2, K) if V == 1 else (2, K, V))
-    return Sums(LY, LL, LL_share, active, l2, small[2 * K * V :] + constants)
+    return Sums(LY, LL, LL_share, active, l2), small[2 * K * V :]
 
 
 @njit(**OPTIONS)
