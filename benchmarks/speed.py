@@ -65,7 +65,7 @@ def stepper(method: str, data: Any, prior: sf.Prior, start: Start | None, n_thre
     """A function that makes one more sweep each time it is called, from a state that has settled."""
     engine = build_engine(data, prior, n_threads=n_threads)
     warm = 30 if start is None else 3
-    start = start or StartMaker(data, prior.K, 0).make("ica", 0)
+    start = start or StartMaker(engine, 0).make("ica", 0)
     if method == "CAVI":
         cavi = CAVI(data, prior, engine)
         held = [cavi.start(start.L, start.F)]

@@ -98,7 +98,7 @@ def test_vi_is_finite_and_its_elbo_never_falls(case, noise):
     prior = sf.Prior(n_factors=3, inclusion=sf.Beta(1, 1), noise=noise)
     cavi = CAVI(data, prior, build_engine(data, prior))
     for start in ("varimax", "ica", "random"):
-        made = StartMaker(data, 3, 0).make(start, 0)
+        made = StartMaker(cavi.engine, 0).make(start, 0)
         trial = Trial(0, start, cavi, cavi.start(made.L, made.F), accelerate=True)
         trial.advance(200, Tolerance(1e-8, 0.0))
         elbo = np.array([value for _, value, _ in trial.trace])

@@ -1,21 +1,24 @@
 """Starting points: point values of L and F from which VI climbs and chains set out.
 
 No single start finds the best optimum on every data set, so `init="auto"` is a portfolio. All but the random start
-lie in the span of the leading singular vectors and differ by how these are rotated.
+lie in the span of the leading singular vectors and differ by how these are rotated. What has the size of the features
+stays with the engine, which is asked for products of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .checks import checked_choice
 from .computed import computed
 from .data import Data
 from .kernels.contract import Array
+from .kernels.noise import row_stream
+from .kernels.protocol import Engine
+from .kernels.verbs import StartMatrix
 from .model import Prior
 
 # The order in which `init="auto"` takes its starts; repeated for further trials with fresh randomness.
@@ -23,6 +26,8 @@ PORTFOLIO = ("ica", "varimax", "rotation", "ica", "varimax", "rotation", "ica", 
 # Up to this many samples (or features), the singular vectors come from the exact Gram matrix of the smaller side.
 EXACT_SIDE = 1500
 COMPLETION_ROUNDS = 30
+POWERS, OVERSAMPLED = 3, 10  # rounds, and directions more than asked for, of the randomised way
+ROUNDS = 100  # of a rotation at most
 
 
 class Start(NamedTuple):
@@ -47,25 +52,24 @@ class Start(NamedTuple):
     """
 
     name: str
-    L: Array
+    L: Any  # an array; of the starts made here, the engine's own
     F: Array
 
 
-def starts(data: Data, prior: Prior, init: str | Start, n_trials: int, seed: int) -> Iterator[Start]:
-    """The starting points of `n_trials` trials; a Start of the user's own is one trial."""
+def starts(engine: Engine, init: str | Start, n_trials: int, seed: int) -> Iterator[Start]:
+    """The starting points of `n_trials` trials, their loadings the engine's; a Start of the user's own is one trial."""
     if isinstance(init, Start):
-        _check_start(init, data, prior)
-        yield init._replace(L=init.L / data.unit)
+        yield own_start(init, engine.data, engine.prior)
         return
     checked_choice("init", init, INITS, " or a Start")
-    known = data.design is not None and data.design.covariates is not None
-    maker = StartMaker(data.less(data.regression()) if known else data, prior.K, seed)
+    maker = StartMaker(engine, seed)
     for trial in range(n_trials):
         name = PORTFOLIO[trial % len(PORTFOLIO)] if init == "auto" else init
         yield maker.make(name, trial)
 
 
-def _check_start(start: Start, data: Data, prior: Prior) -> None:
+def own_start(start: Start, data: Data, prior: Prior) -> Start:
+    """A start of the user's own, checked, in the units of the data."""
     wanted = (data.n_features, prior.K), (prior.K, data.n_samples)
     if start.L.shape != wanted[0] or start.F.shape != wanted[1]:
         raise ValueError(
@@ -74,13 +78,28 @@ def _check_start(start: Start, data: Data, prior: Prior) -> None:
         )
     if not (np.all(np.isfinite(start.L)) and np.all(np.isfinite(start.F))):
         raise ValueError("a Start must be finite; got NaN or infinite values; replace them")
+    L, F = (np.ascontiguousarray(values, dtype=np.float64) for values in (start.L / data.unit, start.F))
+    return Start(start.name, L, F)
+
+
+class Leading(NamedTuple):
+    """The leading singular vectors, as an engine's loadings and as activations."""
+
+    engine: Engine
+    L: Any  # (G, r) U S / sqrt(N) of the data at unit scale
+    F: Array  # (r, N) sqrt(N) V'
+
+    @property
+    def rank(self) -> int:
+        return len(self.F)
 
 
 class StartMaker:
-    """Makes starts for one data set; trial numbers make them differ, the seed makes them repeatable."""
+    """Makes starts for one engine; trial numbers make them differ, the seed makes them repeatable."""
 
-    def __init__(self, data: Data, K: int, seed: int) -> None:
-        self.data, self.K, self.seed = data, K, seed
+    def __init__(self, engine: Engine, seed: int) -> None:
+        self.engine, self.seed = engine, seed
+        self.K, self.shape = engine.prior.K, (engine.data.n_features, engine.data.n_samples)
 
     def make(self, name: str, trial: int) -> Start:
         rng = np.random.default_rng([self.seed, trial])
@@ -88,107 +107,75 @@ class StartMaker:
             return self.random(rng)
         # The first trial of each kind starts its rotation from the singular vectors themselves.
         first = PORTFOLIO.index(name) == trial
-        return self.rotated(name, ROTATIONS[name](self.loadings, rng, first))
+        return self.rotated(name, ROTATIONS[name](self.leading, rng, first))
 
     def random(self, rng: np.random.Generator) -> Start:
         """The paper's start: every loading and activation an independent normal, at the data's scale."""
-        scale = self.data.unit_scale / np.sqrt(self.K)
-        L = scale * rng.standard_normal((self.data.n_features, self.K))
-        return Start("random", L, rng.standard_normal((self.K, self.data.n_samples)))
+        L = self.engine.start_normals(self.K, self.matrix.scale / np.sqrt(self.K), row_stream(rng))
+        return Start("random", L, rng.standard_normal((self.K, self.shape[1])))
 
     def rotated(self, name: str, R: Array) -> Start:
         """The leading singular vectors under the rotation R, activations of unit mean square, padded up to K."""
-        L, F = self.data.unit_scale * (self.loadings @ R), R.T @ self.activations
-        short = self.K - L.shape[1]
+        L, F = self.engine.start_turn(self.leading.L, self.matrix.scale * R), R.T @ self.leading.F
+        short = self.K - len(F)
         if short > 0:
             rng = np.random.default_rng([self.seed, 1, self.K])
-            small = 0.1 * self.data.unit_scale / np.sqrt(self.K)
-            L = np.hstack([L, small * rng.standard_normal((len(L), short))])
-            F = np.vstack([F, rng.standard_normal((short, F.shape[1]))])
-        return Start(name, np.ascontiguousarray(L), np.ascontiguousarray(F))
-
-    @property
-    def loadings(self) -> Array:
-        return self._vectors[0]
-
-    @property
-    def activations(self) -> Array:
-        return self._vectors[1]
+            small = 0.1 * self.matrix.scale / np.sqrt(self.K)
+            L = self.engine.start_join(L, self.engine.start_normals(short, small, row_stream(rng)))
+            F = np.vstack([F, rng.standard_normal((short, self.shape[1]))])
+        return Start(name, L, np.ascontiguousarray(F))
 
     @computed
-    def _vectors(self) -> tuple[Array, Array]:
-        """(G, r) loadings U S / sqrt(N) of the data at unit scale and (r, N) activations sqrt(N) V', r <= K."""
-        data, scale = self.data, self.data.unit_scale
-        rank = min(self.K, *data.Y.shape)
+    def matrix(self) -> StartMatrix:
+        return self.engine.start_matrix()
+
+    @computed
+    def leading(self) -> Leading:
+        matrix, rank = self.matrix, min(self.K, *self.shape)
         rng = np.random.default_rng([self.seed, 2])
-        if data.observed is None:
-            U, s, Vt = leading_svd(data.Y, scale, list(data.chunks()), rank, rng)
-        else:
-            U, s, Vt = completed_svd(data, rank, rng)
-        N = data.n_samples
-        return U * (s / np.sqrt(N)), Vt * np.sqrt(N)
+        if not self.engine.data.is_complete:
+            matrix = completed(self.engine, matrix, rank, rng)
+        s, V = leading_vectors(self.engine, matrix, rank, rng)
+        root = np.sqrt(self.shape[1])
+        return Leading(self.engine, matrix.times(V * ((s > 0) / root)), V.T * root)
 
 
-def leading_svd(
-    Y: NDArray[np.floating], scale: float, chunks: list[slice], rank: int, rng: np.random.Generator
-) -> tuple[Array, Array, Array]:
-    """The `rank` leading singular triplets of Y / scale, a chunk of rows at a time.
+def leading_vectors(engine: Engine, matrix: StartMatrix, rank: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    """The leading singular values (rank,) of a matrix, and its right singular vectors (N, rank).
 
     Exact through the Gram matrix of the samples; through that of the features where they are fewer; randomised when
-    both are many.
+    both are many. A singular value lost in rounding has no direction of its own, and is zero.
     """
-    G, N = Y.shape
-
-    def part(rows: slice) -> Array:
-        return np.asarray(Y[rows], dtype=np.float64) / scale
-
-    def times(V: Array) -> Array:
-        return np.concatenate([part(rows) @ V for rows in chunks])
-
+    G, N = engine.data.n_features, engine.data.n_samples
     if N <= EXACT_SIDE and max(G, rank) >= N:
-        values, vectors = np.linalg.eigh(sum(part(rows).T @ part(rows) for rows in chunks))
-        V = vectors[:, ::-1][:, :rank]
-        return _left_vectors(times(V), np.sqrt(np.maximum(values[::-1][:rank], 0.0)), V)
+        return largest(matrix.gram(), rank)
     if G <= EXACT_SIDE:
-        whole = part(slice(None))
-        values, vectors = np.linalg.eigh(whole @ whole.T)
-        U = vectors[:, ::-1][:, :rank]
-        V, s, Ut = _left_vectors(whole.T @ U, np.sqrt(np.maximum(values[::-1][:rank], 0.0)), U)
-        return Ut.T, s, V.T
-    Q = rng.standard_normal((N, rank + 10))
-    for _ in range(3):
-        left, _ = np.linalg.qr(times(Q))
-        Q, _ = np.linalg.qr(sum(part(rows).T @ left[rows] for rows in chunks))
-    U, s, Wt = np.linalg.svd(times(Q), full_matrices=False)
-    return U[:, :rank], s[:rank], (Wt @ Q.T)[:rank]
+        s, U = largest(matrix.feature_gram(), rank)
+        return s, np.where(s > 0, matrix.back(U) / np.where(s > 0, s, 1.0), 0.0)
+    Q = rng.standard_normal((N, rank + OVERSAMPLED))
+    for _ in range(POWERS):
+        Q, _ = np.linalg.qr(matrix.back(matrix.times(Q)))
+    s, W = largest(engine.start_products(matrix.times(Q)), rank)
+    return s, Q @ W
 
 
-def _left_vectors(YV: Array, s: Array, V: Array) -> tuple[Array, Array, Array]:
-    """U, s and V' from Y V; a singular value lost in rounding has no direction of its own, and gets none."""
-    solid = s > 1e-7 * max(s[0], np.finfo(float).tiny)
-    return np.where(solid, YV / np.where(solid, s, 1.0), 0.0), np.where(solid, s, 0.0), V.T
+def largest(gram: Array, rank: int) -> tuple[Array, Array]:
+    """The roots (rank,) of a Gram matrix's largest eigenvalues, zero where rounding has taken them, and its vectors."""
+    values, vectors = np.linalg.eigh(gram)
+    s = np.sqrt(np.maximum(values[::-1][:rank], 0.0))
+    return np.where(s > 1e-7 * max(s[0], np.finfo(float).tiny), s, 0.0), vectors[:, ::-1][:, :rank]
 
 
-def completed_svd(data: Data, rank: int, rng: np.random.Generator) -> tuple[Array, Array, Array]:
-    """Leading singular triplets of the data at unit scale, its holes filled by a shrunken truncated SVD in turns."""
-    assert data.observed is not None
-    chunks = list(data.chunks())
-    filled = data.Y.astype(np.float64)
-    filled /= data.unit_scale
+def completed(engine: Engine, matrix: StartMatrix, rank: int, rng: np.random.Generator) -> StartMatrix:
+    """The matrix with its holes filled by a shrunken truncated singular value decomposition, in turns."""
     for _ in range(COMPLETION_ROUNDS):
-        U, s, Vt = leading_svd(filled, 1.0, chunks, rank, rng)
+        s, V = leading_vectors(engine, matrix, rank, rng)
         # Shrink by the smallest kept value: what a factor takes from noise alone is of about that size.
-        shrunk = U * np.maximum(s - s[-1], 0.0)
-        change = size = 0.0
-        for rows in chunks:
-            hole = ~data.observed[rows]
-            old, new = filled[rows][hole], (shrunk[rows] @ Vt)[hole]
-            change += float(np.sum((new - old) ** 2))
-            size += float(np.sum(new**2))
-            filled[rows][hole] = new
+        left = np.where(s > 0, np.maximum(s - s[-1], 0.0) / np.where(s > 0, s, 1.0), 0.0)
+        matrix, change, size = matrix.filled(matrix.times(V * left), V)
         if change <= 1e-6 * size:
             break
-    return leading_svd(filled, 1.0, chunks, rank, rng)
+    return matrix
 
 
 def random_rotation(K: int, rng: np.random.Generator) -> Array:
@@ -196,18 +183,18 @@ def random_rotation(K: int, rng: np.random.Generator) -> Array:
     return np.asarray(Q * np.sign(np.diag(R)))
 
 
-def rotate_randomly(L: Array, rng: np.random.Generator, first: bool) -> Array:
-    return random_rotation(L.shape[1], rng)
+def rotate_randomly(leading: Leading, rng: np.random.Generator, first: bool) -> Array:
+    return random_rotation(leading.rank, rng)
 
 
-def rotate_varimax(L: Array, rng: np.random.Generator, first: bool) -> Array:
+def rotate_varimax(leading: Leading, rng: np.random.Generator, first: bool) -> Array:
     """The rotation R for which the squared entries of L R vary most within columns (Kaiser, 1958)."""
-    R = np.eye(L.shape[1]) if first else random_rotation(L.shape[1], rng)
-    previous = 0.0
-    for _ in range(100):
-        rotated = L @ R
-        square = rotated * rotated
-        U, s, Vt = np.linalg.svd(L.T @ (rotated * (square - np.mean(square, axis=0))))
+    engine, G = leading.engine, leading.engine.data.n_features
+    R = np.eye(leading.rank) if first else random_rotation(leading.rank, rng)
+    products, previous = engine.start_products(leading.L), 0.0
+    for _ in range(ROUNDS):
+        cubes, squares = engine.start_bend(leading.L, R, "cube")
+        U, s, Vt = np.linalg.svd(cubes - products @ R * (squares / (3.0 * G)))
         R = U @ Vt
         if s.sum() <= previous * (1 + 1e-6):
             break
@@ -215,14 +202,15 @@ def rotate_varimax(L: Array, rng: np.random.Generator, first: bool) -> Array:
     return R
 
 
-def rotate_ica(L: Array, rng: np.random.Generator, first: bool) -> Array:
+def rotate_ica(leading: Leading, rng: np.random.Generator, first: bool) -> Array:
     """The rotation R for which the columns of whitened L R are least Gaussian (FastICA, all columns at once, tanh)."""
-    norms = np.linalg.norm(L, axis=0)
-    white = L * np.where(norms > 0, np.sqrt(len(L)) / np.where(norms > 0, norms, 1.0), 0.0)
-    R = np.eye(L.shape[1]) if first else random_rotation(L.shape[1], rng)
-    for _ in range(100):
-        g = np.tanh(white @ R)
-        U, _, Vt = np.linalg.svd(white.T @ g / len(L) - R * np.mean(1.0 - g**2, axis=0))
+    engine, G = leading.engine, leading.engine.data.n_features
+    square = np.diag(engine.start_products(leading.L))[:, None]
+    whiten = np.where(square > 0, np.sqrt(G / np.where(square > 0, square, 1.0)), 0.0)
+    R = np.eye(leading.rank) if first else random_rotation(leading.rank, rng)
+    for _ in range(ROUNDS):
+        products, slopes = engine.start_bend(leading.L, whiten * R, "tanh")
+        U, _, Vt = np.linalg.svd((whiten * products - R * slopes) / G)
         new = U @ Vt
         moved = 1.0 - np.min(np.abs(np.sum(new * R, axis=0)))
         R = new
@@ -231,6 +219,6 @@ def rotate_ica(L: Array, rng: np.random.Generator, first: bool) -> Array:
     return R
 
 
-Rotation = Callable[[Array, np.random.Generator, bool], Array]
+Rotation = Callable[[Leading, np.random.Generator, bool], Array]
 ROTATIONS: dict[str, Rotation] = {"varimax": rotate_varimax, "ica": rotate_ica, "rotation": rotate_randomly}
 INITS = ("auto", "random", *ROTATIONS)

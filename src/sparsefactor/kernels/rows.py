@@ -17,13 +17,14 @@ from ..data import Data
 from ..model import LOG_2PI, Prior
 from .contract import Array, GibbsRows, Message, RowStream, VIRows
 from .noise import STREAM_Z, stream_words, uniform_pair
+from .starts import StartVerbs
 
 ROUNDS = 10  # of k-means, which sorts rows into modules
 DOUBT = 0.3  # of a row's first membership, spread over the modules in use
 SURE = 0.5  # a row uses a factor when its inclusion probability is above this
 
 
-class RowVerbs:
+class RowVerbs(StartVerbs):
     """The verbs for one data set and prior. Inputs are never modified."""
 
     data: Data
@@ -32,7 +33,7 @@ class RowVerbs:
     # ---- to and from the host -----------------------------------------------------------------------------------
 
     def vi_place(self, L: Array, Z: NDArray[np.int8] | None = None) -> VIRows:
-        """q at point values L (G, K), with inclusions Z where they are known."""
+        """q at point values L (G, K), the host's or a start's, with inclusions Z where they are known."""
         eta = np.ones_like(L) if Z is None else Z.astype(np.float64)
         return VIRows(mu=L.copy(), s2=np.zeros_like(L), eta=eta, tau=np.ones(len(L)))
 
@@ -41,7 +42,7 @@ class RowVerbs:
         return rows
 
     def gibbs_place(self, L: Array) -> GibbsRows:
-        """A draw with loadings L (G, K), active where they are not zero."""
+        """A draw with loadings L (G, K), the host's or a start's, active where they are not zero."""
         return GibbsRows(Z=(L != 0).astype(np.int8), L=L.copy(), tau=np.ones(len(L)))
 
     def gibbs_fetch(self, rows: GibbsRows, scale: Array | None = None) -> GibbsRows:

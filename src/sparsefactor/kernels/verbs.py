@@ -1,4 +1,4 @@
-"""What the methods ask of an engine's rows besides passes and moves; kernels/rows.py is the oracle of each verb.
+"""What the methods ask of an engine's rows besides passes and moves; kernels/rows.py and starts.py are the oracle.
 
 Rows (and `member`) are the engine's: they are handed on, and only fetching shows them. All else has the size of K, N
 or M.
@@ -11,8 +11,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..data import Data
 from ..model import Prior
 from .contract import Array, GibbsRows, Message, RowStream, VIRows
+from .starts import Bend
 
 Order = NDArray[np.intp]
 
@@ -27,16 +29,41 @@ class ShearProfiles(Protocol):
     def apply(self, k: int, q: int, step: float) -> None: ...
 
 
+Loadings = Any  # (G, r) of a start, the engine's own
+
+
+class StartMatrix(Protocol):
+    """The data as starts see them; kernels/starts.py has the shapes."""
+
+    scale: float  # the data's root mean square, by which they are divided
+
+    def gram(self) -> Array: ...
+    def feature_gram(self) -> Array: ...
+    def times(self, V: Array) -> Loadings: ...
+    def back(self, L: Loadings) -> Array: ...
+    def filled(self, L: Loadings, V: Array) -> tuple[StartMatrix, float, float]: ...
+
+
 class Verbs(Protocol):
-    """By name as in kernels/rows.py, which has their shapes and equations."""
+    """By name as in kernels/rows.py and kernels/starts.py, which have their shapes and equations."""
 
     name: str
+    data: Data
+    prior: Prior
 
     def with_prior(self, prior: Prior) -> Any:
         """The same engine, its data where they are, under another prior."""
         ...
 
-    # to and from the host
+    # starts
+    def start_matrix(self) -> StartMatrix: ...
+    def start_normals(self, n: int, size: float, stream: RowStream) -> Loadings: ...
+    def start_turn(self, L: Loadings, T: Array) -> Loadings: ...
+    def start_join(self, L: Loadings, more: Loadings) -> Loadings: ...
+    def start_products(self, L: Loadings) -> Array: ...
+    def start_bend(self, L: Loadings, T: Array, how: Bend) -> tuple[Array, Array]: ...
+
+    # to and from the host; what is placed may also be loadings of a start
     def vi_place(self, L: Array, Z: NDArray[np.int8] | None = None) -> VIRows: ...
     def vi_fetch(self, rows: VIRows) -> VIRows: ...
     def gibbs_place(self, L: Array) -> GibbsRows: ...

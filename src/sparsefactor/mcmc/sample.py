@@ -25,7 +25,7 @@ from ..model import Prior, checked_prior
 from ..posterior import Labels, MCMCPosterior
 from ..progress import Bars, is_shown
 from ..record import record_of
-from ..start import Start, starts
+from ..start import Start, own_start, starts
 from ..storage.draws import Layout, MemoryDraws, Sink
 from ..storage.result import read_result, save_result, with_draws
 from . import run_folder
@@ -193,9 +193,7 @@ def _stretches(
 ) -> Iterator[MCMCPosterior]:
     """The posterior with n_draws, then with twice as many, and so on: each goes on where the one before ended."""
     if isinstance(options.init, Start):
-        own = next(starts(data, prior, options.init, 1, options.seed))  # refuses one that does not fit
-        L, F = (np.ascontiguousarray(values, dtype=np.float64) for values in (own.L, own.F))
-        options = replace(options, init=Start(own.name, L, F))
+        options = replace(options, init=own_start(options.init, data, prior))
     n_threads = threads_per_chain(options.n_jobs, options.n_chains)
     engine = build_engine(data, prior, options.backend, n_threads)
     gibbs = Gibbs(data, prior, engine, [MOVES[name]() for name in options.moves])
@@ -209,7 +207,7 @@ def _stretches(
             yield _sample_to(path, gibbs, prior, layout, labels, options, watcher, bars)
             options = replace(options, n_draws=2 * options.n_draws)
     sink = MemoryDraws(layout, options.n_chains, options.n_draws)
-    chains = _started(gibbs, options, sink, chain_starts(data, prior, options, watcher, bars))
+    chains = _started(gibbs, options, sink, chain_starts(gibbs, prior, options, watcher, bars))
     while True:
         run_chains(chains, options.n_jobs, Display(chains, bars), watcher, None, options.checkpoint_seconds)
         result = posterior(prior, labels, *found(chains, sink, watcher), data, record_of("mcmc", options))
@@ -240,7 +238,7 @@ def _sample_to(
     """Begin the run at `path`, or go on with it."""
     settings = options.settings(gibbs.data, prior, gibbs.engine.name)
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
-        begin = list(chain_starts(gibbs.data, prior, options, watcher, bars))
+        begin = list(chain_starts(gibbs, prior, options, watcher, bars))
 
         def save_starts(run: RunFolder) -> None:
             for chain in _started(gibbs, options, run.draws(layout, options.n_chains, options.n_draws), begin):
@@ -330,7 +328,7 @@ def _resolved(path: str | PathLike[str]) -> Path:
 
 
 def chain_starts(
-    data: Data, prior: Prior, options: Options, watcher: Watcher, bars: Bars | None = None
+    gibbs: Gibbs, prior: Prior, options: Options, watcher: Watcher, bars: Bars | None = None
 ) -> Iterator[Start]:
     """Where each chain sets out: for "auto" around the best optimum of a search of its own, else as `starts` has it."""
     if isinstance(options.init, Start):
@@ -343,8 +341,8 @@ def chain_starts(
                 bars.show("starts", f"VI looks for that of chain {chain}, of {options.n_chains}")
             told = watcher.of_start(chain, options.plan)
             settings = {"backend": options.backend, "n_threads": threads_per_chain(options.n_jobs, 1), "callback": told}
-            yield sought(data, prior, chain, options.seed, **settings)
+            yield sought(gibbs.data, prior, chain, options.seed, **settings)
         if bars is not None:
             bars.show("starts", f"found for {options.n_chains} chains")
     else:
-        yield from starts(data, prior, options.init, options.n_chains, options.seed)
+        yield from starts(gibbs.engine, options.init, options.n_chains, options.seed)

@@ -67,7 +67,7 @@ class Search:
     def run(self) -> None:
         options, max_iter = self.options, self.options.max_iter
         n_trials = len(PORTFOLIO) if self.auto else options.n_trials
-        for number, start in enumerate(starts(self.cavi.data, self.cavi.prior, options.init, n_trials, options.seed)):
+        for number, start in enumerate(starts(self.cavi.engine, options.init, n_trials, options.seed)):
             state = self.cavi.start(start.L, start.F)
             tell = self.watcher.tell if self.watcher.is_needed else None
             trial = Trial(number, start.name, self.cavi, state, accelerate=options.accelerate, tell=tell)
