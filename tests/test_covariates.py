@@ -121,7 +121,7 @@ def test_the_log_joint_of_a_sweep_is_that_of_the_whole_model(noise, missing):
     alpha, pi = rng.gamma(2.0, 1.0, 2), rng.uniform(0.1, 0.9, 2)
     tau = {"feature": state.rows.tau, "shared": state.tau[:1], "sample": state.tau}[noise]
     rest = data.less(state.rows.base)
-    whole = log_joint(rest, prior, L=state.loadings, F=state.F, Z=state.rows.Z, tau=tau, alpha=alpha, pi=pi)
+    whole = log_joint(rest, prior, L=state.rows.L * state.scale, F=state.F, Z=state.rows.Z, tau=tau, alpha=alpha, pi=pi)
     whole += np.sum(stats.norm.logpdf(state.rows.base, scale=data.design.precision**-0.5))
     shape, rate = prior.loading_shape + 0.5 * sums.active, prior.loading_rate + 0.5 * sums.l2
     whole -= np.sum(stats.gamma.logpdf(alpha, shape, scale=1 / rate))

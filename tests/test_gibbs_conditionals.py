@@ -204,14 +204,14 @@ def test_log_joint_from_sums_has_slab_precisions_and_rates_integrated_out(noise,
     direct = log_joint(
         data,
         prior,
-        L=state.loadings,
+        L=state.rows.L * state.scale,
         F=state.F,
         Z=state.rows.Z,
         tau=own,
         alpha=state.alpha,
         pi=state.pi if len(state.pi) else None,
     )
-    active, l2 = state.rows.Z.sum(axis=0), np.sum(state.loadings**2, axis=0)
+    active, l2 = state.rows.Z.sum(axis=0), np.sum((state.rows.L * state.scale) ** 2, axis=0)
     shape, rate = prior.loading_shape + 0.5 * active, prior.loading_rate + 0.5 * l2
     conditional = np.sum(stats.gamma.logpdf(state.alpha, shape, scale=1 / rate))
     if len(state.pi):
@@ -240,7 +240,7 @@ def module_density(gibbs: Gibbs, state: GibbsState, own: np.ndarray | None = Non
     own = np.ones(K, dtype=bool) if own is None else own
     return log_joint(
         gibbs.data, gibbs.prior, L=state.rows.L, F=state.F, Z=state.rows.Z, tau=state.rows.tau, alpha=state.alpha,
-        pi=np.column_stack([state.pi, state.pi[:, 0]]), own=own, member=state.member, w=state.w,
+        pi=np.column_stack([state.pi, state.pi[:, 0]]), own=own, member=state.rows.member, w=state.w,
     )  # fmt: skip
 
 
@@ -262,7 +262,7 @@ def test_module_rates_are_the_betas_of_the_log_joint():
     gibbs, state = with_modules()
     for own in (True, False):
         recorder = Certain(own)
-        pi, _ = gibbs.modules.sample_rates(*gibbs.module_counts(state.rows, state.member), recorder)
+        pi, _ = gibbs.modules.sample_rates(*gibbs.module_counts(state.rows), recorder)
         a, b = recorder.betas[0 if own else 1]
         for k, m in np.ndindex(K, 3 if own else 1):
             gap = []
@@ -273,7 +273,7 @@ def test_module_rates_are_the_betas_of_the_log_joint():
             assert np.ptp(gap) < 1e-8
             assert pi[k, m] == pytest.approx(a[k, m] / (a[k, m] + b[k, m]))
         assert np.all((np.ptp(pi, axis=1) > 0) == own)
-        np.testing.assert_allclose(recorder.gamma_shape, 1 / 3 + np.bincount(state.member, minlength=3))
+        np.testing.assert_allclose(recorder.gamma_shape, 1 / 3 + np.bincount(state.rows.member, minlength=3))
     shares = [np.array([0.2, 0.3, 0.5]), np.array([0.7, 0.2, 0.1])]
     gap = [module_density(gibbs, state._replace(w=w)) - stats.dirichlet.logpdf(w, recorder.gamma_shape) for w in shares]
     assert np.ptp(gap) < 1e-8
@@ -282,7 +282,7 @@ def test_module_rates_are_the_betas_of_the_log_joint():
 def test_evidence_of_rates_is_their_integral():
     """By quadrature, where the Gibbs sampler has the beta function."""
     gibbs, state = with_modules()
-    size, active = gibbs.module_counts(state.rows, state.member)
+    size, active = gibbs.module_counts(state.rows)
     own, common = gibbs.modules.evidence(size, active)
 
     def integral(ones, zeros):
@@ -303,10 +303,11 @@ def test_members_are_drawn_as_the_log_joint_has_them():
     gibbs, state = with_modules()
     rng = np.random.default_rng(0)
     draws = np.array(
-        [gibbs.modules.sample_member(gibbs.engine, state.rows, state.pi, state.w, rng) for _ in range(4000)]
+        [gibbs.modules.sample_member(gibbs.engine, state.rows, state.pi, state.w, rng).member for _ in range(4000)]
     )
     for i in range(G):
-        densities = [module_density(gibbs, state._replace(member=replaced(state.member, i, m))) for m in range(3)]
+        others = [state.rows._replace(member=replaced(state.rows.member, i, m)) for m in range(3)]
+        densities = [module_density(gibbs, state._replace(rows=rows)) for rows in others]
         p = np.exp(densities - np.logaddexp.reduce(densities))
         error = np.sqrt(p * (1 - p) / 4000)
         assert np.all(np.abs(np.bincount(draws[:, i], minlength=3) / 4000 - p) < 5 * error + 1e-9)
@@ -317,15 +318,15 @@ def test_log_joint_with_modules_has_rates_and_weights_integrated_out(missing):
     """log p(all) - log p(rates, weights | all else), which holds at any rates and weights."""
     gibbs, state = with_modules(missing)
     state, info = gibbs.sweep(state, (5, 6), 1)
-    np.testing.assert_allclose(gibbs.rate(state), state.pi.T[state.member].mean(axis=0))
-    size, active = gibbs.module_counts(state.rows, state.member)
+    np.testing.assert_allclose(gibbs.rate(state), state.pi.T[state.rows.member].mean(axis=0))
+    size, active = gibbs.module_counts(state.rows)
     own, common = gibbs.modules.evidence(size, active)
     pi, w = np.random.default_rng(0).uniform(0.1, 0.9, (K, 3)), np.array([0.5, 0.2, 0.3])
     conditional = np.sum(own - np.logaddexp(own, common))
     conditional += np.sum(stats.beta.logpdf(pi, 1.3 + active, 2.1 + size - active))
     conditional += stats.dirichlet.logpdf(w, 1 / 3 + size)
     shape = gibbs.prior.loading_shape + 0.5 * state.rows.Z.sum(axis=0)
-    rate = gibbs.prior.loading_rate + 0.5 * np.sum(state.loadings**2, axis=0)
+    rate = gibbs.prior.loading_rate + 0.5 * np.sum((state.rows.L * state.scale) ** 2, axis=0)
     conditional += np.sum(stats.gamma.logpdf(state.alpha, shape, scale=1 / rate))
     density = module_density(gibbs, state._replace(pi=pi, w=w)) - conditional
     assert info.log_joint == pytest.approx(density, rel=1e-10)

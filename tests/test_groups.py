@@ -120,7 +120,7 @@ def test_the_log_joint_has_slab_precisions_and_rates_integrated_out(inclusion):
         alpha, pi = rng.gamma(2.0, 1.0, (2, 2)), rng.uniform(0.1, 0.9, (2, 2))
         learnt = settled.learns_inclusion
         whole = log_joint(
-            data, settled, L=state.loadings, F=state.F, Z=state.rows.Z, tau=state.rows.tau, alpha=alpha,
+            data, settled, L=state.rows.L * state.scale, F=state.F, Z=state.rows.Z, tau=state.rows.tau, alpha=alpha,
             pi=pi if learnt else None,
         )  # fmt: skip
         shape, rate = settled.loading_shape + 0.5 * sums.active, settled.loading_rate + 0.5 * sums.l2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,9 +11,18 @@ from scipy.special import digamma
 from tests.agreement.cases import assert_close, gibbs_rows, make_case, make_message, vi_rows
 from tests.agreement.engines import ENGINES
 
-from sparsefactor.kernels.contract import RowStream
+from sparsefactor.kernels.contract import (
+    TRIES,
+    ColumnNoise,
+    GibbsColumns,
+    GibbsRows,
+    PrecisionNoise,
+    RotationNoise,
+    RowStream,
+    ShearNoise,
+)
 from sparsefactor.kernels.verbs import Verbs
-from sparsefactor.model import LOG_2PI
+from sparsefactor.model import LOG_2PI, Beta
 
 SHAPE = "several tiles"
 STREAM = RowStream(*map(np.uint64, (5, 6, 7)))
@@ -170,18 +180,60 @@ def test_modules(made):
     assert np.array_equal(engine.vi_fetch(sorted_rows).within[:, :, 1], host.eta)
     swapped = engine.vi_fetch(engine.vi_order_modules(sorted_rows, np.array([2, 0, 1])))
     assert np.array_equal(swapped.member, member[:, [2, 0, 1]])
-    dealt = engine.gibbs_deal(M)
-    assert np.array_equal(np.bincount(dealt), [334, 333, 333])
+    dealt = engine.gibbs_fetch(engine.gibbs_deal(draw, M))
+    assert np.array_equal(np.bincount(dealt.member), [334, 333, 333])
+    assert np.array_equal(dealt.L, own.L)
     pi, w = RNG.uniform(0.1, 0.9, (9, M)), np.array([0.2, 0.3, 0.5])
-    c = engine.gibbs_members(draw, pi, w, STREAM)
+    drawn = engine.gibbs_members(draw, pi, w, STREAM)
+    c = engine.gibbs_fetch(drawn).member
     p = w * np.prod(np.where(own.Z[:, :, None], pi, 1 - pi), axis=1)
     expected = (p / p.sum(axis=1, keepdims=True)).sum(axis=0)
     assert np.all(np.abs(np.bincount(c, minlength=M) - expected) < 80)
-    size, active = engine.gibbs_module_counts(draw, c, M)
+    size, active = engine.gibbs_module_counts(drawn, M)
     assert np.array_equal(size, np.bincount(c, minlength=M))
-    assert np.array_equal(size, engine.gibbs_module_sizes(c, M))
     assert np.array_equal(active[:, 1], own.Z[c == 1].sum(axis=0))
-    assert np.array_equal(engine.gibbs_module_logit(pi.T, c), pi.T[c])
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_rows_in_modules_have_their_modules_odds(kind):
+    """A pass and every move, as if each row's odds had been given."""
+    case = make_case("plain", "feature")
+    prior = replace(case.prior, inclusion=Beta(1, 1), n_modules=3)
+    message, odds = make_message(case, np.zeros(case.F.shape)), RNG.normal(0.0, 2.0, (3, 5))
+    found = []
+    for modules in (True, False):
+        engine = ENGINES[kind](case.data, prior)
+        plain = gibbs_rows(case)
+        rows, member = engine.gibbs_deal(plain, 3), np.arange(150) % 3
+        rows, logit = (rows, odds) if modules else (plain, odds[member])
+        after, sums = engine.gibbs_row_pass(rows, message._replace(logit=logit), engine.row_noise((3, 4), 5))
+        rng, made = np.random.default_rng(0), [after, *sums]
+        columns = GibbsColumns(case.F, message.alpha, logit, np.ones(20), message.scale)
+        for name, move in MOVES_OF_ROWS.items():
+            after, *rest = getattr(engine, name)(after, columns, move(rng))
+            made += [after, *(rest[:1] if name == "gibbs_columns" else rest)]
+        assert len(after.member) == 150 * modules
+        found.append([np.asarray(v) for x in made for v in (x[:3] if isinstance(x, GibbsRows) else [x])])
+    assert all(np.array_equal(a, b) for a, b in zip(*found, strict=True))
+
+
+def uniform_tries(rng, *shape):
+    return rng.random((*shape, TRIES))
+
+
+MOVES_OF_ROWS = {
+    "gibbs_shear": lambda rng: ShearNoise(
+        np.array([1, 3]), 0.05 * rng.standard_normal((2, 5, 2)), np.log(rng.random((2, 5, 2))), STREAM
+    ),
+    "gibbs_rotate": lambda rng: RotationNoise(
+        np.array([[0, 2]]), np.ones(1), np.log(rng.random(1)), rng.random(1), uniform_tries(rng, 1), STREAM
+    ),
+    "gibbs_columns": lambda rng: ColumnNoise(
+        np.array([2]), rng.standard_normal((1, 1, 2)), np.log(rng.random((1, 1))), np.log(rng.random((1, 1, 2))),
+        rng.random((1, 1, 2)), uniform_tries(rng, 1, 1, 2), STREAM,
+    ),
+    "gibbs_precisions": lambda rng: PrecisionNoise(3, 2, STREAM, rng.standard_normal((5, 20))),
+}  # fmt: skip
 
 
 def test_another_prior_keeps_the_data_where_they_are(made):

@@ -21,7 +21,6 @@ MAY_READ = {
     "mcmc/chain.py": {"L", "Z", "tau", "base"},
     "mcmc/watch.py": {"L", "Z"},
     "mcmc/run_folder.py": {"Y", "observed"},  # the data's digest
-    "gibbs/sweep.py": {"L"},  # GibbsState.loadings, for rows that are NumPy arrays
 }
 
 

@@ -60,14 +60,14 @@ def draw_prior(prior: Prior, rng: np.random.Generator, G: int = G, N: int = N) -
         if prior.noise == "shared":
             tau[:] = tau[0]
     F = rng.standard_normal((K, N))
-    return GibbsState(GibbsRows(Z, L, row_tau), F, alpha, pi, tau, np.ones(K), member, w)
+    return GibbsState(GibbsRows(Z, L, row_tau, member=member), F, alpha, pi, tau, np.ones(K), w)
 
 
 def draw_data(state: GibbsState, observed: np.ndarray | None, rng: np.random.Generator) -> Data:
     """Data given the parameters."""
     G, N = len(state.rows.Z), state.F.shape[1]
     precision = state.rows.tau[:, None] if not len(state.tau) else state.tau[None, :]
-    Y = state.loadings @ state.F + rng.standard_normal((G, N)) / np.sqrt(precision)
+    Y = (state.rows.L * state.scale) @ state.F + rng.standard_normal((G, N)) / np.sqrt(precision)
     if observed is not None:
         Y[~observed] = 0.0
     return Data(Y=Y, observed=observed, offset=np.zeros(G), feature_names=np.arange(G), sample_names=np.arange(N))
@@ -75,7 +75,7 @@ def draw_data(state: GibbsState, observed: np.ndarray | None, rng: np.random.Gen
 
 def statistics(state: GibbsState) -> Array:
     """Functions of the parameters with light tails, for every block of them and across blocks."""
-    Z, L, F = state.rows.Z.astype(float), state.loadings, state.F
+    Z, L, F = state.rows.Z.astype(float), state.rows.L * state.scale, state.F
     tau = np.log(state.tau) if len(state.tau) else np.log(state.rows.tau)
     signal = np.tanh(L @ F)
     values = [
@@ -111,9 +111,9 @@ def statistics(state: GibbsState) -> Array:
             values += [np.mean((state.pi[:, 0] - state.pi[:, 1]) ** 2)]
             own = state.pi.T[GROUP]
             values += [np.mean(own * Z), np.mean(own[::-1] * Z), state.pi[:, 0].mean(), state.pi[:, 1].mean()]
-    if len(state.member):
-        own = state.pi.T[state.member]
-        together = state.member[:, None] == state.member
+    if len(state.rows.member):
+        own = state.pi.T[state.rows.member]
+        together = state.rows.member[:, None] == state.rows.member
         values += [
             state.pi.mean(),
             (state.pi**2).mean(),
@@ -124,7 +124,7 @@ def statistics(state: GibbsState) -> Array:
             np.sum(np.log(np.maximum(state.w, 1e-12))),
             together.mean(),
             np.mean(together[:, :, None] * (Z[:, None] == Z[None])),
-            state.w[state.member].mean(),
+            state.w[state.rows.member].mean(),
         ]
     elif len(state.pi):
         values += [
@@ -139,8 +139,8 @@ def design_statistics(state: GibbsState, design: Design) -> Array:
     """Of the loadings on a design's directions, and of what of these is in the activations."""
     base, along = state.rows.base, state.F @ design.basis.T
     values = [np.tanh(base).mean(), np.tanh(base**2).mean(), np.tanh(along).mean(), np.tanh(along**2).mean()]
-    values += [np.mean(np.tanh(base @ along.T)), np.mean(np.tanh(state.loadings.T @ base * along))]
-    return np.array([*values, np.mean(np.tanh((state.loadings @ state.F + base @ design.basis) ** 2))])
+    values += [np.mean(np.tanh(base @ along.T)), np.mean(np.tanh((state.rows.L * state.scale).T @ base * along))]
+    return np.array([*values, np.mean(np.tanh(((state.rows.L * state.scale) @ state.F + base @ design.basis) ** 2))])
 
 
 def joint_scores(

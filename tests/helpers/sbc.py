@@ -65,7 +65,7 @@ def draw_mask(missing: float, rng: np.random.Generator) -> np.ndarray | None:
 
 def quantities(state: GibbsState, data: Data) -> Array:
     """Functions of parameters and data that no relabelling changes."""
-    L, F, Z = state.loadings, state.F, state.rows.Z
+    L, F, Z = state.rows.L * state.scale, state.F, state.rows.Z
     tau = state.rows.tau[:, None] if not len(state.tau) else state.tau[None, :]
     density = 0.5 * np.log(tau) - 0.5 * tau * (data.Y - L @ F) ** 2
     values = [
@@ -80,8 +80,8 @@ def quantities(state: GibbsState, data: Data) -> Array:
     ]
     if len(state.pi):
         values.append(state.pi.mean())
-    if len(state.member):
-        values += [np.sum(state.w**2), np.mean(state.member[:, None] == state.member)]
+    if len(state.rows.member):
+        values += [np.sum(state.w**2), np.mean(state.rows.member[:, None] == state.rows.member)]
     return np.array(values)
 
 

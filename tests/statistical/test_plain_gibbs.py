@@ -88,7 +88,9 @@ def compiled_draws(X, noise, inclusion, moves, bias=1.0) -> np.ndarray:
             tau = state.tau[None, :] if len(state.tau) else state.rows.tau[:, None]
             pi = state.pi if len(state.pi) else prior.inclusion_matrix()
             found.append(
-                quantities(state.loadings, state.F, state.rows.Z, np.broadcast_to(tau, (G, N)), state.alpha, pi)
+                quantities(
+                    state.rows.L * state.scale, state.F, state.rows.Z, np.broadcast_to(tau, (G, N)), state.alpha, pi
+                )
             )
     return np.array(found)
 

@@ -237,7 +237,7 @@ class CpuEngine(CpuMoves, RowVerbs):
             packed_gram=packed_gram,
             alpha=np.ascontiguousarray(message.alpha.reshape(K, -1).T),
             logit=np.ascontiguousarray(message.logit),
-            logit_row=self._logit_row(message.logit),
+            logit_row=rows.member if len(rows.member) else self._logit_row(message.logit),
             scale=message.scale,
         )
         take = self.memory.take
@@ -259,7 +259,7 @@ class CpuEngine(CpuMoves, RowVerbs):
         weighted_ss, noise_part, log_odds = terms.tolist()
         sums = sums._replace(joint=GibbsTerms(weighted_ss, noise_part + self.gibbs_constant, log_odds))
         self._gibbs_spaces.append(space)
-        return after, sums
+        return after._replace(member=rows.member), sums
 
     def gibbs_activations(self, sums: Sums, weight: Array, normal: Array) -> Array:
         K, _ = normal.shape

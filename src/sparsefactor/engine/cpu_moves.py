@@ -61,7 +61,7 @@ class CpuMoves:
         prior, V = self.prior, self.V
         after, blocks, sums, own, slab = self._open(rows, columns)
         logit = columns.logit.copy()
-        learnt = isinstance(prior.inclusion, Beta) and len(logit) == V
+        learnt = isinstance(prior.inclusion, Beta) and len(logit) == V and not len(rows.member)
         a, b = (prior.inclusion.a, prior.inclusion.b) if isinstance(prior.inclusion, Beta) else (1.0, 1.0)
         sizes = np.bincount(self.group, minlength=V).astype(np.float64)
         hyper, constant = np.empty((V, 4)), np.empty((V, 3))
@@ -86,7 +86,7 @@ class CpuMoves:
         own = [(problem, L[part], tau[part], C_tiles[tiles], M_tiles[tiles]) for problem, part, tiles in places]
         run_parts(weighted_sums, [(first, last, *own[b]) for b, first, last in self.move_parts])
         C, M = C_tiles.sum(axis=0), np.eye(K) + M_tiles.sum(axis=0)
-        logit, slab = self._logit_rows(columns.logit), columns.alpha.reshape(K, -1)
+        logit, slab = self._logit_rows(columns.logit, rows), columns.alpha.reshape(K, -1)
         common = (C, M, np.empty((2, K, K)), slab)
         end, done = noise.start + noise.n_rows, 0
         for begin, stop in ((noise.start, min(end, G)), (0, min(end - G, noise.start))):
@@ -98,10 +98,12 @@ class CpuMoves:
                     done += last - first
         F = np.empty(noise.normal.shape)
         draw_shared(C, M - np.eye(K), np.zeros((0, K, K)), np.ones(N), noise.normal, F)
-        return GibbsRows(Z, L, tau), F
+        return rows._replace(Z=Z, L=L, tau=tau), F
 
-    def _logit_rows(self, logit: Array) -> Array:
-        """(1 or G, K) of logit (1, V or G, K)."""
+    def _logit_rows(self, logit: Array, rows: GibbsRows) -> Array:
+        """(1 or G, K) of logit (1, V or G, K), or (M, K) where rows are in modules."""
+        if len(rows.member):
+            return logit[rows.member]
         return logit if len(logit) in (1, self.data.n_features) else logit[self.group]
 
     def _open(
@@ -112,8 +114,8 @@ class CpuMoves:
         F = columns.F.copy()
         weighted = np.ascontiguousarray((F * columns.weight).T)
         own = MoveColumns(F, np.ascontiguousarray(F.T), weighted, weighted.T @ F.T, F @ F.T)
-        after = GibbsRows(Z=take(G, K, dtype=np.int8), L=take(G, K), tau=rows.tau)
-        logit = self._logit_rows(columns.logit)
+        after = rows._replace(Z=take(G, K, dtype=np.int8), L=take(G, K))
+        logit = self._logit_rows(columns.logit, rows)
         B, sums = take(G, K), take(self.blocks.n_tiles, 2 * BATCH)
         blocks = [
             MoveRows(

@@ -109,7 +109,10 @@ class PinnedEngine(RowVerbs):
 
     def whole_rows(self, rows: GibbsRows) -> GibbsRows:
         return GibbsRows(
-            Z=np.hstack([rows.Z, np.ones(rows.base.shape, np.int8)]), L=np.hstack([rows.L, rows.base]), tau=rows.tau
+            Z=np.hstack([rows.Z, np.ones(rows.base.shape, np.int8)]),
+            L=np.hstack([rows.L, rows.base]),
+            tau=rows.tau,
+            member=rows.member,
         )
 
     def free_rows(self, rows: GibbsRows) -> GibbsRows:
@@ -119,6 +122,7 @@ class PinnedEngine(RowVerbs):
             np.ascontiguousarray(rows.L[:, :K]),
             rows.tau,
             np.ascontiguousarray(rows.L[:, K:]),
+            rows.member,
         )
 
     def whole_columns(self, columns: GibbsColumns) -> GibbsColumns:

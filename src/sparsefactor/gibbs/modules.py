@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import betaln, expit, gammaln
 
 from ..kernels.contract import Array, GibbsRows
 from ..kernels.noise import row_stream
 from ..kernels.protocol import Engine
 from ..model import Beta
-
-Members = NDArray[np.intp]
 
 
 class Modules:
@@ -28,8 +25,10 @@ class Modules:
         """(K,) the mean over rows of their module's rate; size: (M,) rows in each module."""
         return np.asarray(pi @ (size / size.sum()))
 
-    def sample_member(self, engine: Engine, rows: GibbsRows, pi: Array, w: Array, rng: np.random.Generator) -> Members:
-        """c_i given z_i, the rates and the weights (2.13a)."""
+    def sample_member(
+        self, engine: Engine, rows: GibbsRows, pi: Array, w: Array, rng: np.random.Generator
+    ) -> GibbsRows:
+        """The rows with c_i drawn given z_i, the rates and the weights (2.13a)."""
         return engine.gibbs_members(rows, pi, w, row_stream(rng))
 
     def evidence(self, size: Array, active: Array) -> tuple[Array, Array]:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import betaln, gammaln
 
 from ..data import Data
@@ -28,7 +27,7 @@ LARGEST = 1e100  # of activations, which are standard normal beforehand: beyond 
 
 
 class GibbsState(NamedTuple):
-    """A draw. The rows' loadings are still to be multiplied by `scale` (see `loadings`)."""
+    """A draw. The rows' loadings are still to be multiplied by `scale`."""
 
     rows: GibbsRows
     F: Array  # (K, N)
@@ -36,13 +35,7 @@ class GibbsState(NamedTuple):
     pi: Array  # as alpha, (K, M) with modules, or (0,) where inclusion is given
     tau: Array  # (N,) column-wise noise precision, or (0,) for noise="feature"
     scale: Array  # (K,)
-    member: NDArray[np.intp] = np.zeros(0, np.intp)  # (G,) each row's module, where there are several
-    w: Array = NONE  # (M,) the modules' weights
-
-    @property
-    def loadings(self) -> Array:
-        """(G, K) L of this draw."""
-        return self.rows.L * self.scale
+    w: Array = NONE  # (M,) the modules' weights, where there are several
 
 
 class GibbsInfo(NamedTuple):
@@ -93,11 +86,11 @@ class Gibbs:
         tau = self.sample_tau(F, sums, rng)
         alpha = self.sample_alpha(sums, rng)
         if self.modules is None:
-            pi, member, w = self.sample_pi(sums, rng), state.member, state.w
+            pi, w = self.sample_pi(sums, rng), state.w
         else:
-            member = self.modules.sample_member(self.engine, rows, state.pi, state.w, rng)
-            pi, w = self.modules.sample_rates(*self.module_counts(rows, member), rng)
-        return GibbsState(rows, F, alpha, pi, tau, np.ones(len(alpha)), member, w), sums
+            rows = self.modules.sample_member(self.engine, rows, state.pi, state.w, rng)
+            pi, w = self.modules.sample_rates(*self.module_counts(rows), rng)
+        return GibbsState(rows, F, alpha, pi, tau, np.ones(len(alpha)), w), sums
 
     def start(self, L: Array, F: Array) -> GibbsState:
         """A state around point values of L (G, K) and F (K, N); the first sweep redraws every row."""
@@ -114,15 +107,15 @@ class Gibbs:
         if isinstance(self.prior.inclusion, Beta):
             a, b = self.prior.inclusion.a, self.prior.inclusion.b
             pi = (a + count) / (a + b + self.sizes)
-        member, w = np.zeros(0, np.intp), NONE
+        w = NONE
         if self.modules is not None:
-            member = self.engine.gibbs_deal(self.modules.M)
-            pi, w = self.modules.mean_rates(*self.module_counts(rows, member))
+            rows = self.engine.gibbs_deal(rows, self.modules.M)
+            pi, w = self.modules.mean_rates(*self.module_counts(rows))
         tau = np.zeros(0)
         if self.column_noise:
             shape, rate = column_noise_posterior(self.data, self.prior, self.engine.gibbs_column_rss(rows, F))
             tau = shape / rate
-        return GibbsState(rows, F.copy(), alpha, pi, tau, np.ones(K), member, w)
+        return GibbsState(rows, F.copy(), alpha, pi, tau, np.ones(K), w)
 
     def message(self, state: GibbsState, power: float = 1.0) -> Message:
         """What the rows need of the columns (4.2)."""
@@ -148,9 +141,9 @@ class Gibbs:
         return GibbsColumns(state.F, state.alpha, self.logit(state), self.weight(state.tau), state.scale)
 
     def logit(self, state: GibbsState) -> Array:
-        """(1, V or G, K) prior log odds of inclusion."""
+        """(1, V or G, K) prior log odds of inclusion, or (M, K) of the modules."""
         if self.modules is not None:
-            return self.engine.gibbs_module_logit(self.modules.logit(state.pi), state.member)
+            return self.modules.logit(state.pi)
         if self.prior.learns_inclusion:
             logit = np.log(state.pi) - np.log1p(-state.pi)
             return np.ascontiguousarray(logit.reshape(len(logit), -1).T)
@@ -159,13 +152,13 @@ class Gibbs:
     def rate(self, state: GibbsState) -> Array:
         """(K,) the rate of inclusion over all rows; (0,) where it is given."""
         if self.modules is not None:
-            return self.modules.rate(state.pi, self.engine.gibbs_module_sizes(state.member, self.modules.M))
+            return self.modules.rate(state.pi, self.module_counts(state.rows)[0])
         return state.pi if state.pi.ndim == 1 else np.asarray(state.pi @ (self.sizes / self.sizes.sum()))
 
-    def module_counts(self, rows: GibbsRows, member: Any) -> tuple[Array, Array]:
+    def module_counts(self, rows: GibbsRows) -> tuple[Array, Array]:
         """(M,) rows in each module, and (K, M) how many of them are active."""
         assert self.modules is not None
-        return self.engine.gibbs_module_counts(rows, member, self.modules.M)
+        return self.engine.gibbs_module_counts(rows, self.modules.M)
 
     def weight(self, tau: Array) -> Array:
         return tau if self.column_noise else self.ones
@@ -246,7 +239,7 @@ class Gibbs:
         total += np.sum(gammaln(shape + 0.5 * sums.active) - gammaln(shape) - 0.5 * sums.active * LOG_2PI)
         total += np.sum(shape * np.log(rate) - (shape + 0.5 * sums.active) * np.log(rate + 0.5 * sums.l2))
         if self.modules is not None:
-            total += self.modules.log_density(*self.module_counts(state.rows, state.member))
+            total += self.modules.log_density(*self.module_counts(state.rows))
         elif isinstance(prior.inclusion, Beta):
             a, b = prior.inclusion.a, prior.inclusion.b
             total += np.sum(betaln(a + sums.active, b + self.sizes - sums.active) - betaln(a, b))

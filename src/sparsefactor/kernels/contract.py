@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 NONE: Array = np.zeros(0)
+NOWHERE: NDArray[np.intp] = np.zeros(0, np.intp)
 
 
 class Message(NamedTuple):
@@ -31,7 +32,7 @@ class Message(NamedTuple):
     share: Array  # (N*, K, K) each sample's part of `gram`
     alpha: Array  # (K, V?) E[alpha_k]
     log_alpha: Array  # (K, V?) E[log alpha_k]
-    logit: Array  # (1, V or G, K) E[log pi - log(1 - pi)], for all rows, each group's, or each row's
+    logit: Array  # (1, V or G, K) E[log pi - log(1 - pi)], for all rows, each group's, or each row's; Gibbs: or (M, K)
     scale: Array  # (K,) multiplies the stored loadings before they are used: a pending change of scale
     log_in: Array = NONE  # (K, M) E[log pi] of each module
     log_out: Array = NONE  # (K, M) E[log(1 - pi)]
@@ -107,6 +108,7 @@ class GibbsRows(NamedTuple):
     L: Array  # (G, K)
     tau: Array  # (G,); ones for column-wise noise
     base: Array = NONE  # (G, d) loadings on a design's directions, where there are any
+    member: NDArray[np.intp] = NOWHERE  # (G,) each row's module, where there are several
 
 
 class GibbsColumns(NamedTuple):
@@ -114,7 +116,7 @@ class GibbsColumns(NamedTuple):
 
     F: Array  # (K, N)
     alpha: Array  # (K, V?)
-    logit: Array  # (1, V or G, K) prior log odds of inclusion
+    logit: Array  # (1, V or G, K) prior log odds of inclusion; (M, K) where rows are in modules
     weight: Array  # (N,) column precisions (ones for noise="feature")
     scale: Array  # (K,) multiplies the stored loadings before they are used
 

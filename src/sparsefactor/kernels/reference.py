@@ -215,7 +215,7 @@ class ReferenceEngine(ReferenceMoves, RowVerbs):
         """tau_i, then z_ik for k = 1..K with l_i integrated out, then l_i (2.1 to 2.4), of every row."""
         prior, data = self.prior, self.data
         L, Z, tau = rows.L * message.scale, rows.Z.copy(), rows.tau.copy()
-        sums, common = self.empty_sums(), message
+        sums, common = self.empty_sums(), message._replace(logit=self.logit_rows(message.logit, rows))
         weighted_ss = noise_part = log_odds = 0.0
         for i in range(data.n_features):
             message = self.seen_by(i, common)
@@ -238,7 +238,7 @@ class ReferenceEngine(ReferenceMoves, RowVerbs):
             self.add_row(sums, i, tau[i], L[i], np.outer(L[i], L[i]))
             self.add_to_group(sums, i, Z[i], L[i] ** 2)
             log_odds += message.logit @ Z[i]
-        return GibbsRows(Z, L, tau), sums._replace(joint=GibbsTerms(weighted_ss, noise_part, log_odds))
+        return rows._replace(Z=Z, L=L, tau=tau), sums._replace(joint=GibbsTerms(weighted_ss, noise_part, log_odds))
 
     def log_bayes_factor(self, k: int, z: Array, A: Array, b: Array, message: Message) -> float:
         """log of p(y | z_k = 1) / p(y | z_k = 0) with l integrated out (2.2): the Schur complement of adding k."""

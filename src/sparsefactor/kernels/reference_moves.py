@@ -38,7 +38,7 @@ class ReferenceMoves:
     def gibbs_shear(self, rows: GibbsRows, columns: GibbsColumns, noise: ShearNoise) -> tuple[GibbsRows, Array]:
         """f_k -> f_k + e f_q for every k, column q of (Z, L) integrated out and then drawn, for each q (2.11)."""
         Z, L, F, weight = rows.Z.copy(), rows.L * columns.scale, columns.F.copy(), columns.weight
-        alpha, logit = self.prior.by_row(columns.alpha), self.logit_rows(columns.logit)
+        alpha, logit = self.prior.by_row(columns.alpha), self.logit_rows(columns.logit, rows)
         observed = np.ones(self.data.Y.shape) if self.observed is None else self.observed
         for d, q in enumerate(noise.order):
             rest = L.copy()
@@ -62,7 +62,7 @@ class ReferenceMoves:
             uniform, normal = move_noise(noise.stream, d, len(L), 1)
             Z[:, q] = uniform < expit(offset + 0.5 * r**2 / c)
             L[:, q] = np.where(Z[:, q], r / c + normal[:, 0] / np.sqrt(c), 0.0)
-        return GibbsRows(Z, L, rows.tau), F
+        return rows._replace(Z=Z, L=L), F
 
     def gibbs_rotate(
         self, rows: GibbsRows, columns: GibbsColumns, noise: RotationNoise
@@ -77,7 +77,7 @@ class ReferenceMoves:
             residual = observed * (self.data.Y - rest @ F)
             r = rows.tau[:, None] * (residual @ (weight * F[pair]).T)
             B = rows.tau[:, None, None] * np.einsum("ij,aj,bj->iab", observed, weight * F[pair], F[pair])
-            odds = self.logit_rows(logit)[:, pair]
+            odds = self.logit_rows(logit, rows)[:, pair]
             turn = np.eye(2)
             if noise.exchange[p] < 1.0:
                 own = self.alpha_rows(alpha)[:, pair]
@@ -106,7 +106,7 @@ class ReferenceMoves:
                 L[i, pair] = 0.0
                 Q = B[i][np.ix_(active, active)] + np.diag(own[i, active])
                 L[i, on] = draw_normal(Q, r[i, active], normal[i, active])
-        return GibbsRows(Z, L, rows.tau), F, alpha
+        return rows._replace(Z=Z, L=L), F, alpha
 
     def gibbs_columns(
         self, rows: GibbsRows, columns: GibbsColumns, noise: ColumnNoise
@@ -117,7 +117,7 @@ class ReferenceMoves:
         observed = np.ones(self.data.Y.shape) if self.observed is None else self.observed
         V = len(self.prior.group_names) if self.prior.grouped else 1
         member = self.prior.group_index if self.prior.grouped else np.zeros(len(L), np.int64)
-        learnt = self.prior.learns_inclusion and len(logit) == V
+        learnt = self.prior.learns_inclusion and len(logit) == V and not len(rows.member)
         slab = alpha.reshape(len(alpha), V)
         for d, k in enumerate(noise.order):
             rest = L.copy()
@@ -128,7 +128,7 @@ class ReferenceMoves:
 
             for v in range(V):
                 own = member == v
-                given = self.logit_rows(logit)[own, k]
+                given = self.logit_rows(logit, rows)[own, k]
 
                 def target(
                     at: Array, r: Array = r[own], s: Array = squared[own], o: Array = given, v: int = v
@@ -149,18 +149,20 @@ class ReferenceMoves:
                     logit[v, k] = at[1]
             precision = slab[k, member]
             c = squared + precision
-            log_odds = self.logit_rows(logit)[:, k] + 0.5 * np.log(precision / c) + 0.5 * r**2 / c
+            log_odds = self.logit_rows(logit, rows)[:, k] + 0.5 * np.log(precision / c) + 0.5 * r**2 / c
             uniform, normal = move_noise(noise.stream, d, len(L), 1)
             Z[:, k] = uniform < expit(log_odds)
             L[:, k] = np.where(Z[:, k], r / c + normal[:, 0] / np.sqrt(c), 0.0)
-        return GibbsRows(Z, L, rows.tau), slab.reshape(alpha.shape), logit
+        return rows._replace(Z=Z, L=L), slab.reshape(alpha.shape), logit
 
     def alpha_rows(self, alpha: Array) -> Array:
         """(G, K) each row's own slab precisions."""
         return np.broadcast_to(self.prior.by_row(alpha), (self.data.n_features, len(alpha)))
 
-    def logit_rows(self, logit: Array) -> Array:
-        """(G, K) each row's own prior log odds, of logit (1, V or G, K)."""
+    def logit_rows(self, logit: Array, rows: GibbsRows | None = None) -> Array:
+        """(G, K) each row's own prior log odds, of logit (1, V or G, K), or (M, K) where rows are in modules."""
+        if rows is not None and len(rows.member):
+            return logit[rows.member]
         if len(logit) not in (1, self.data.n_features):
             return logit[self.prior.group_index]
         return np.broadcast_to(logit, (self.data.n_features, logit.shape[1]))
@@ -198,7 +200,7 @@ class ReferenceMoves:
     ) -> tuple[GibbsRows, Array]:
         """tau_i of some rows with F integrated out (2.16), what each may have to itself (2.17), then F."""
         Z, L, tau, Y = rows.Z.copy(), rows.L * columns.scale, rows.tau.copy(), self.data.Y
-        alpha, logit = self.prior.by_row(columns.alpha), self.logit_rows(columns.logit)
+        alpha, logit = self.prior.by_row(columns.alpha), self.logit_rows(columns.logit, rows)
         alpha, logit = (np.broadcast_to(values, L.shape) for values in (alpha, logit))
         key, sweep = stream_words(noise.stream)
         for i in np.roll(np.arange(len(tau)), -noise.start)[: noise.n_rows]:
@@ -216,7 +218,7 @@ class ReferenceMoves:
         weighted = tau[:, None] * L
         Q = np.eye(L.shape[1]) + weighted.T @ L
         F = [draw_normal(Q, weighted.T @ y, normal) for y, normal in zip(Y.T, noise.normal.T, strict=True)]
-        return GibbsRows(Z, L, tau), np.array(F).T
+        return rows._replace(Z=Z, L=L, tau=tau), np.array(F).T
 
     def own_density(self, i: int, l: Array, tau_i: float, L: Array, tau: Array) -> float:
         """log p(Y | L, tau) p(tau_i) with row i as given, up to a constant."""

@@ -157,32 +157,25 @@ class RowVerbs(StartVerbs):
         """The modules in another order."""
         return rows._replace(member=rows.member[:, order], within=rows.within[:, :, order])
 
-    def gibbs_deal(self, M: int) -> NDArray[np.intp]:
-        """(G,) features dealt out to the modules in turn, to set out from: the first sweeps sort them."""
-        return np.arange(self.data.n_features, dtype=np.intp) % M
+    def gibbs_deal(self, rows: GibbsRows, M: int) -> GibbsRows:
+        """Features dealt out to the modules in turn, to set out from: the first sweeps sort them."""
+        return rows._replace(member=np.arange(self.data.n_features, dtype=np.intp) % M)
 
-    def gibbs_members(self, rows: GibbsRows, pi: Array, w: Array, stream: RowStream) -> NDArray[np.intp]:
-        """(G,) a draw of c_i given z_i, the rates pi (K, M) and the weights w (M,) (2.13a)."""
+    def gibbs_members(self, rows: GibbsRows, pi: Array, w: Array, stream: RowStream) -> GibbsRows:
+        """With a draw of c_i given z_i, the rates pi (K, M) and the weights w (M,) (2.13a)."""
         Z, (key, sweep) = rows.Z, stream_words(stream)
         log_p = Z @ np.log(pi) + (1 - Z) @ np.log1p(-pi) + np.log(w)
         p = np.exp(log_p - log_p.max(axis=1, keepdims=True))
         total = np.cumsum(p, axis=1)
         uniform, _ = uniform_pair(0, np.arange(len(Z)), sweep, STREAM_Z, key)
-        return np.asarray(np.sum(uniform[:, None] * total[:, -1:] >= total[:, :-1], axis=1), dtype=np.intp)
+        member = np.sum(uniform[:, None] * total[:, -1:] >= total[:, :-1], axis=1)
+        return rows._replace(member=np.asarray(member, dtype=np.intp))
 
-    def gibbs_module_counts(self, rows: GibbsRows, member: NDArray[np.intp], M: int) -> tuple[Array, Array]:
+    def gibbs_module_counts(self, rows: GibbsRows, M: int) -> tuple[Array, Array]:
         """(M,) rows in each module, and (K, M) how many of them are active."""
-        one_hot = np.zeros((len(member), M))
-        one_hot[np.arange(len(member)), member] = 1.0
+        one_hot = np.zeros((len(rows.member), M))
+        one_hot[np.arange(len(one_hot)), rows.member] = 1.0
         return one_hot.sum(axis=0), rows.Z.T @ one_hot
-
-    def gibbs_module_sizes(self, member: NDArray[np.intp], M: int) -> Array:
-        """(M,) rows in each module."""
-        return np.bincount(member, minlength=M).astype(np.float64)
-
-    def gibbs_module_logit(self, logit: Array, member: NDArray[np.intp]) -> Array:
-        """(G, K) what `logit` (M, K) is for each row, for a message or a move."""
-        return np.ascontiguousarray(logit[member])
 
     # ---- reductions -----------------------------------------------------------------------------------------------
 
