@@ -16,8 +16,8 @@ import pytest
 import sparsefactor as sf
 from sparsefactor.mcmc.finish import label
 from sparsefactor.mcmc.progress import Display
+from sparsefactor.signals import add_signal
 from sparsefactor.storage.draws import MemoryDraws
-from sparsefactor.storage.moments import add_signal
 
 PRIOR = sf.Prior(n_factors=2, inclusion=0.5)
 SHORT = {"n_chains": 2, "n_warmup": 30, "n_draws": 20}
@@ -272,7 +272,7 @@ def test_all_of_sample_holds_blas_at_one_thread(easy, monkeypatch):
 def test_the_signal_is_added_up_in_parts(monkeypatch):
     rng = np.random.default_rng(0)
     F, L = rng.normal(size=(7, 3)), rng.normal(size=(11, 3))
-    monkeypatch.setattr("sparsefactor.storage.moments.SIGNAL_ENTRIES", 15)
+    monkeypatch.setattr("sparsefactor.signals.ENTRIES", 15)
     total = np.ones((7, 11))
     add_signal(total, F, L)
     np.testing.assert_allclose(total, 1 + F @ L.T, rtol=1e-14)

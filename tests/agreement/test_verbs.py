@@ -67,6 +67,18 @@ def test_place_and_fetch(made):
     assert all(np.array_equal(a, b) for a, b in zip(back, engine.gibbs_fetch(draw), strict=True))
 
 
+def test_sums_over_draws(made):
+    case, engine, _, draw, _ = made
+    L, scale, F = engine.gibbs_fetch(draw).L, RNG.uniform(0.5, 2.0, 9), RNG.standard_normal(case.F.shape)
+    tally = engine.gibbs_tally_add(engine.gibbs_tally(), draw, scale, case.F)
+    total = engine.gibbs_tally_fetch(tally).copy()
+    assert_close(total, ((L * scale) @ case.F).T, "one draw")
+    again = engine.gibbs_tally_return(total.copy())
+    sums = [engine.gibbs_tally_fetch(engine.gibbs_tally_add(own, draw, scale, F)) for own in (tally, again)]
+    assert_close(sums[0], total + ((L * scale) @ F).T, "two draws")
+    assert np.array_equal(*sums)
+
+
 def test_factors(made):
     _, engine, rows, _, _ = made
     host = engine.vi_fetch(rows)

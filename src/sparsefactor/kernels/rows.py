@@ -15,6 +15,7 @@ from scipy.special import digamma
 
 from ..data import Data
 from ..model import LOG_2PI, Prior
+from ..signals import add_signal
 from .contract import Array, GibbsRows, Message, RowStream, VIRows
 from .noise import STREAM_Z, stream_words, uniform_pair
 from .starts import StartVerbs
@@ -52,6 +53,25 @@ class RowVerbs(StartVerbs):
     def gibbs_return(self, rows: GibbsRows) -> GibbsRows:
         """Rows that `gibbs_fetch` gave, to the bit what they were."""
         return rows
+
+    # ---- sums over draws -------------------------------------------------------------------------------------------
+
+    def gibbs_tally(self) -> Array:
+        """A sum over draws of F'L', of none yet."""
+        return np.zeros((self.data.n_samples, self.data.n_features))
+
+    def gibbs_tally_add(self, tally: Array, rows: GibbsRows, scale: Array, F: Array) -> Array:
+        """The sum with a draw more, which may be written over the one given; its loadings are L scale, F: (K, N)."""
+        add_signal(tally, F.T, rows.L * scale)
+        return tally
+
+    def gibbs_tally_fetch(self, tally: Array) -> Array:
+        """(N, G) the sum as a NumPy array, to be read only."""
+        return tally
+
+    def gibbs_tally_return(self, total: Array) -> Array:
+        """A sum that was fetched, to the bit."""
+        return total
 
     # ---- loadings on a design's directions (1.11) -------------------------------------------------------------------
 

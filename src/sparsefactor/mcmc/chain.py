@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..gibbs.sweep import Gibbs, GibbsState
 from ..kernels.noise import stream_key
 from ..storage.draws import Sink
-from ..storage.moments import add_signal
 from .checkpoint import Checkpoint, flatten, unflatten, write
 from .temper import power
 
@@ -45,13 +45,18 @@ class Chain:
         self.sweep = 0
         self.log_joint = float("nan")
         self.active = 0  # loadings of the last draw
-        self.signal = np.zeros((gibbs.data.n_samples, gibbs.data.n_features))  # sum over kept draws of F'L'
+        self.tally: Any = gibbs.engine.gibbs_tally()  # sum over kept draws of F'L', in the units of X
         self.state: GibbsState | None = None
         self.generation = 0
 
     @property
     def kept(self) -> int:
         return self.plan.kept(self.sweep)
+
+    @property
+    def signal(self) -> NDArray[np.float64]:
+        """(n_samples, n_features) the sum over kept draws of F'L'."""
+        return self.gibbs.engine.gibbs_tally_fetch(self.tally)
 
     @property
     def done(self) -> bool:
@@ -88,7 +93,7 @@ class Chain:
         if design is not None:
             values["intercept"] = design.intercepts(rows.base) * unit
             values["covariate_loadings"] = design.loadings(rows.base) * unit
-        add_signal(self.signal, values["activations"], values["loadings"])
+        self.tally = self.gibbs.engine.gibbs_tally_add(self.tally, state.rows, state.scale * unit, state.F)
         self.sink.keep(self.number, t, values)
 
     # ---- checkpoints ------------------------------------------------------------------------------------------
@@ -109,11 +114,13 @@ class Chain:
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint: to the bit what the chain was when it was written."""
         data, K = self.gibbs.data, self.gibbs.prior.K
+        engine = self.gibbs.engine
         template = self.gibbs.start(np.zeros((data.n_features, K)), np.zeros((K, data.n_samples)))
+        template = template._replace(rows=engine.gibbs_fetch(template.rows))
         state: GibbsState = unflatten(template, checkpoint.arrays)
-        self.state = state._replace(rows=self.gibbs.engine.gibbs_return(state.rows))
+        self.state = state._replace(rows=engine.gibbs_return(state.rows))
         self.sweep, self.log_joint = checkpoint.sweep, checkpoint.log_joint
-        self.signal = checkpoint.arrays["signal"]
+        self.tally = engine.gibbs_tally_return(checkpoint.arrays["signal"])
         self.generation = checkpoint.generation + 1
         prefix = "pending/"
         pending = {k.removeprefix(prefix): v for k, v in checkpoint.arrays.items() if k.startswith(prefix)}

@@ -8,9 +8,9 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from ..signals import add_signal
 from ..storage.draws import Sink
 from ..storage.lazy import relabelled_tree
-from ..storage.moments import add_signal
 from .chain import Chain
 from .finish import Signal
 

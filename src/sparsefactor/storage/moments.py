@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from ..arrange import arranged_prior, arrangement
 from ..posterior import DIMS, SIGNED, MCMCPosterior
+from ..signals import add_signal
 from .lazy import draws_per_block, relabelled_tree
 
 Array = NDArray[np.float64]
-SIGNAL_ENTRIES = 1_000_000  # of a product F'L' that is made at once
 
 Moments = dict[str, tuple[Array, Array]]  # variable: (mean, variance), each (chain, ...)
 
@@ -93,15 +93,6 @@ def posterior_fields(moments: Moments) -> dict[str, Any]:
     if "inclusion_rate" in moments:
         fields["inclusion_rate_mean"] = np.clip(moments["inclusion_rate"][0], 0.0, 1.0)
     return fields
-
-
-def add_signal(total: Array, F: Array, L: Array) -> None:
-    """Add F L' to `total`, (n_samples, n_features), a part of the features at a time: it needs no second matrix.
-
-    F: (n_samples, n_factors); L: (n_features, n_factors).
-    """
-    for part in blocks(len(L), max(1, SIGNAL_ENTRIES // max(len(F), 1))):
-        total[:, part] += F @ L[part].T
 
 
 def mean_signal(draws: xr.DataTree, weights: Array) -> Array:
