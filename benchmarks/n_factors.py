@@ -2,6 +2,7 @@
 
     python -m benchmarks.n_factors                     the paper's simulation, ten data sets at snr 1, 5 and 25
     python -m benchmarks.n_factors --data FILE.npy     what each way chooses on a matrix (samples by features)
+    python -m benchmarks.n_factors --starts            seconds and choices where fits start from one another, and afresh
 
 Figures go to the screen and, with --out, to a JSON file; --path keeps what is done, so that a second call goes on.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -49,14 +51,39 @@ def simulated(path: Path | None) -> dict[str, Any]:
     return {"lines": lines, "right": right}
 
 
+def starts(n_trials: Any = "auto") -> list[dict[str, Any]]:
+    """The same comparisons with and without starts from one another: seconds, and what is chosen."""
+    from sklearn.datasets import load_breast_cancer, load_wine
+
+    tables = {f"simulation, snr {snr}": sf.simulate_paper(snr=snr, seed=0).X for snr in SNRS}
+    tables |= {"wine": load_wine().data, "breast cancer": load_breast_cancer().data[:300]}
+    lines = []
+    for name, X in tables.items():
+        for warm in (True, False):
+            begin = time.perf_counter()
+            found = sf.choose_n_factors(
+                X, range(2, 8), n_masks=3, n_jobs=1, scale=True, warm_start=warm, n_trials=n_trials
+            )
+            seconds = time.perf_counter() - begin
+            line = {"table": name, "n_trials": n_trials, "warm": warm, "seconds": seconds, "chosen": found.n_factors}
+            line["log_density"] = found.table["log_density"].round(4).tolist()
+            lines.append(line)
+            print(*line.values(), flush=True)
+    return lines
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="a .npy matrix of samples by features")
+    parser.add_argument("--starts", action="store_true", help="fits that start from one another, beside fits afresh")
     parser.add_argument("--most", type=int, default=15, help="with --data, the largest number of factors tried")
     parser.add_argument("--path", type=Path, help="a folder that keeps what is done")
     parser.add_argument("--out", type=Path, help="a JSON file for the figures")
     asked = parser.parse_args()
-    if asked.data is None:
+    figures: Any
+    if asked.starts:
+        figures = [*starts(5), *starts()]
+    elif asked.data is None:
         figures = simulated(asked.path)
     else:
         X = np.load(asked.data, allow_pickle=False)

@@ -10,7 +10,7 @@ import pytest
 
 import sparsefactor as sf
 from sparsefactor.choice.comparison import tabulated
-from sparsefactor.choice.masks import hold_out, judged
+from sparsefactor.choice.masks import METHODS, hold_out, judged
 
 PRIORS = {str(k): sf.Prior(n_factors=k, inclusion=sf.Beta(1, 1)) for k in (1, 2, 4)}
 QUICK = {"n_masks": 3, "n_trials": 2, "n_jobs": 1}
@@ -44,9 +44,10 @@ def test_the_table_is_made_of_the_runs(comparison):
 def test_measures_are_those_of_the_entries_held_out():
     X, rng = simulated(0.1).X, np.random.default_rng(0)
     held = hold_out(~np.isnan(X), 0.1, rng)
-    found = judged(X, None, PRIORS["2"], held, "vi", {"n_trials": 2, "seed": 0})
+    found, end = judged(X, None, PRIORS["2"], held, "vi", {"n_trials": 2, "seed": 0})
     p = sf.fit_vi(np.where(held, np.nan, X), PRIORS["2"], n_trials=2, seed=0)
     assert found["error"] == sf.fill_in_error(p, X, held)
+    np.testing.assert_array_equal(end.L, p.loadings_mean)
     density = p.log_density(np.where(held, X, np.nan), of="entries")
     assert found["log_density"] == pytest.approx(density[held].mean())
 
@@ -109,6 +110,56 @@ def test_a_comparison_goes_on_where_it_stopped(tmp_path: Path, comparison):
     pd.testing.assert_frame_equal(done.runs[columns], comparison.runs[columns])
     sf.compare(simulated().X + 1, PRIORS, path=tmp_path, **QUICK)
     assert len(list(tmp_path.iterdir())) == 18  # other data, other results
+
+
+def test_fits_start_from_one_another_within_a_mask_alone(monkeypatch):
+    fits: list[tuple[np.ndarray, sf.Start | None, np.ndarray]] = []
+
+    def watched(X, prior, **options):
+        p = sf.fit_vi(X, prior, **options)
+        fits.append((np.isnan(X), options["init"][0] if "init" in options else None, p.loadings_mean))
+        return p
+
+    monkeypatch.setitem(METHODS, "vi", watched)
+    sf.compare(simulated().X, PRIORS, **QUICK)
+    assert len({held.tobytes() for held, _, _ in fits}) == 3  # a mask each
+    assert [start is None for _, start, _ in fits] == [True] * 3 + [False] * 6
+    for held, start, _ in fits[3:]:
+        (origin,) = [
+            own
+            for seen, _, own in fits
+            if own.shape[1] > start.L.shape[1]
+            and np.array_equal(own[:, : start.L.shape[1]], start.L)
+            and np.array_equal(seen, held)
+        ]
+        assert origin.shape[1] in (2, 4)
+    fits.clear()
+    sf.compare(simulated().X, PRIORS, warm_start=False, **QUICK)
+    assert all(start is None for _, start, _ in fits)
+
+
+def test_starts_from_one_another_change_no_choice(comparison):
+    afresh = sf.compare(simulated().X, PRIORS, warm_start=False, **QUICK)
+    assert afresh.choice == comparison.choice
+    np.testing.assert_allclose(afresh.table["log_density"], comparison.table["log_density"], atol=1e-3)
+
+
+def test_an_end_that_was_lost_is_made_again(tmp_path: Path, comparison):
+    def stop(done: int, total: int, title: str) -> None:
+        if done == 3:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        sf.compare(simulated().X, PRIORS, path=tmp_path, progress=stop, **QUICK)
+    ends = list(tmp_path.glob("*.npz"))
+    assert ends
+    ends[0].unlink()
+    if len(ends) > 1:
+        ends[1].write_bytes(b"damaged")
+    done = sf.compare(simulated().X, PRIORS, path=tmp_path, **QUICK)
+    columns = ["prior", "mask", "error", "log_density"]
+    pd.testing.assert_frame_equal(done.runs[columns], comparison.runs[columns])
+    assert not list(tmp_path.glob("*.npz"))
 
 
 def test_sampling_can_be_compared():

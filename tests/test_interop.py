@@ -6,6 +6,8 @@ AnnData and MuData are stood in for by objects with the same attributes; test_sc
 from __future__ import annotations
 
 import logging
+import tracemalloc
+from collections.abc import Callable
 from copy import deepcopy
 from types import SimpleNamespace
 
@@ -16,6 +18,7 @@ from scipy import sparse
 
 import sparsefactor as sf
 from sparsefactor import annotated as reading
+from sparsefactor import data as data_module
 from sparsefactor.data import as_data
 
 PRIOR = sf.Prior(n_factors=3, inclusion=sf.Beta(1, 1))
@@ -114,6 +117,74 @@ def test_a_backed_matrix_is_read_in_blocks_of_rows(monkeypatch):
     assert stored.most == 3
 
 
+def most_held(read: Callable[[], object]) -> int:
+    """The most bytes that were held while something was read, beyond those before."""
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        read()
+        return tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+
+
+def thin(dtype: type = np.float64) -> sparse.csr_array:
+    X = sparse.random_array((400, 3000), density=0.02, rng=np.random.default_rng(0), format="csr")
+    return sparse.csr_array(X.astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", ["sparse", "backed", "anndata", "mudata"])
+@pytest.mark.parametrize("how", [{}, {"center": True}, {"center": True, "scale": True}])
+def test_what_is_sparse_or_on_disk_is_held_dense_once(dtype, kind, how, monkeypatch):
+    monkeypatch.setattr(reading, "BLOCK_ENTRIES", 40_000)
+    monkeypatch.setattr(data_module, "CHUNK_ENTRIES", 40_000)
+    X = thin()
+    cells, genes = [f"c{i}" for i in range(400)], [f"g{i}" for i in range(3000)]
+    given = {
+        "sparse": X,
+        "backed": annotated(OnDisk(X.toarray()), genes, cells),
+        "anndata": annotated(X, genes, cells),
+        "mudata": annotated(
+            None,
+            genes,
+            cells,
+            kind=MuStandin,
+            mod={"a": annotated(X[:, :2000], genes[:2000], cells), "b": annotated(X[:, 2000:], genes[2000:], cells)},
+        ),
+    }[kind]
+    size = 400 * 3000 * np.dtype(dtype).itemsize
+    held = most_held(lambda: as_data(given, dtype=dtype, **how))
+    assert size < held < 1.4 * size + 1_500_000  # a second copy would make it 2; names and the sparse turn are the rest
+    expected = as_data(X.toarray(), dtype=dtype, **how)
+    np.testing.assert_allclose(as_data(given, dtype=dtype, **how).Y, expected.Y, rtol=1e-6, atol=1e-7)
+
+
+def test_only_the_features_asked_for_are_made_dense(monkeypatch):
+    monkeypatch.setattr(reading, "BLOCK_ENTRIES", 40_000)
+    monkeypatch.setattr(data_module, "CHUNK_ENTRIES", 40_000)
+    cells, genes = [f"c{i}" for i in range(400)], [f"g{i}" for i in range(3000)]
+    adata, backed = (annotated(X, genes, cells) for X in (thin(), OnDisk(thin().toarray())))
+    few = np.arange(3000) < 100
+    assert most_held(lambda: reading.from_anndata(adata, columns=few)) < 2_500_000  # all of them: 9,600,000
+    np.testing.assert_array_equal(reading.from_anndata(adata, columns=few).values, thin().toarray()[:, :100])
+    np.testing.assert_array_equal(reading.from_anndata(backed, columns=few).values, thin().toarray()[:, :100])
+
+
+def test_a_sparse_entry_out_of_range_is_refused():
+    with pytest.raises(ValueError, match="must lie in the range of float32"):
+        as_data(sparse.csr_array(np.array([[1e300, 0.0], [0.0, 1.0]])), dtype=np.float32)
+
+
+def test_holes_of_a_sparse_matrix_are_missing():
+    X = np.where(np.abs(simulated()) > 1, simulated(), 0.0)
+    X[3, 4] = np.nan
+    data = as_data(sparse.csr_array(X))
+    assert not data.observed[4, 3]
+    assert data.observed.sum() == X.size - 1
+    assert data.Y[4, 3] == 0.0
+
+
 def test_mudata_lays_modalities_side_by_side():
     data = as_data(multimodal())
     assert list(data.feature_names) == GENES
@@ -152,7 +223,8 @@ def test_results_lie_where_scanpy_looks(fitted):
     assert notes["elbo"] == p.elbo
     assert notes["variance_explained"] == p.variance_explained()
     assert notes["version"] == sf.__version__
-    assert notes["params"] == {"inference": "vi", "n_factors": 3, "noise": "feature", "zeros": "observed"}
+    held = {"zeros": "observed", "held": "dense, float64"}
+    assert notes["params"] == {"inference": "vi", "n_factors": 3, "noise": "feature", **held}
 
 
 def test_a_layer_and_some_features_are_fitted():

@@ -1,87 +1,150 @@
 """Objects of other libraries as a matrix with names: AnnData, MuData, sparse matrices.
 
 Each is known by what it offers, so that no library is imported for it. Zeros of a sparse matrix are data. The engine
-holds data dense, so a sparse matrix is made dense a block of features at a time, with no second copy on the way.
+holds data dense: what is sparse or on disk is written block by block into the one matrix that the engine will hold.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-logger = logging.getLogger("sparsefactor")
+from .names import shown
 
-Read = tuple[Any, Any, Any]  # values (n_samples, n_features), sample names, feature names
+logger = logging.getLogger("sparsefactor")
 
 BLOCK_ENTRIES = 5_000_000
 
 
-def dense(matrix: Any) -> Any:
-    """A matrix held sparse, on disk, or both, as a NumPy array; what is one already, as it is."""
-    if isinstance(matrix, np.ndarray):
-        return matrix
-    on_disk = type(matrix).__module__.split(".")[0] in ("h5py", "zarr", "anndata")
-    sparse = hasattr(matrix, "tocsc") and hasattr(matrix, "nnz")
-    if not (on_disk or sparse):
-        return np.asarray(matrix)
-    rows, columns = matrix.shape
-    kind = np.dtype(matrix.dtype)
-    values = np.empty((rows, columns), dtype=kind if kind.kind == "f" else np.float64, order="F")
-    if on_disk:  # files are laid out by rows
-        step = max(1, BLOCK_ENTRIES // max(columns, 1))
-        for first in range(0, rows, step):
+class Read(NamedTuple):
+    """Values (n_samples, n_features) and the names of both, None where there are none."""
+
+    values: Any
+    samples: Any = None
+    features: Any = None
+    fresh: bool = False  # made here and seen by nobody else: whoever asked may keep and change the values
+
+
+def is_sparse(matrix: Any) -> bool:
+    return hasattr(matrix, "nnz") or "sparse" in type(matrix).__name__.lower()
+
+
+def is_on_disk(matrix: Any) -> bool:
+    return type(matrix).__module__.split(".")[0] in ("h5py", "zarr", "anndata")
+
+
+def in_memory(matrix: Any) -> bool:
+    """Whether it is, or simply becomes, a NumPy array."""
+    return isinstance(matrix, np.ndarray) or not (
+        is_on_disk(matrix) or (is_sparse(matrix) and hasattr(matrix, "tocsc"))
+    )
+
+
+def room_for(rows: int, columns: int, dtype: Any) -> Any:
+    """(rows, columns) to be filled, a column's entries side by side, as the engine wants them."""
+    return np.empty((columns, rows), dtype=dtype).T
+
+
+def dense(matrix: Any, dtype: Any = np.float64, columns: Any = None) -> tuple[Any, bool]:
+    """A matrix as a NumPy array, and whether that was made for it: one that is held sparse or on disk is.
+
+    columns: (columns,) bool, those that are wanted.
+    """
+    if in_memory(matrix):
+        values = np.asarray(matrix)
+        return (values, False) if columns is None else (values[:, columns], False)
+    if np.dtype(matrix.dtype).kind not in "fiub":
+        raise TypeError(f"X must be real and numeric; got dtype {matrix.dtype}; convert it to float")
+    rows = matrix.shape[0]
+    values = room_for(rows, matrix.shape[1] if columns is None else int(np.sum(columns)), dtype)
+    fill(values, matrix, np.arange(rows), columns)
+    return values, True
+
+
+def fill(values: Any, matrix: Any, places: Any, columns: Any = None) -> None:
+    """Write a matrix that is sparse, on disk or neither into rows `places` of values, a block at a time."""
+    if is_sparse(matrix):
+        size = values.dtype.itemsize * len(places) * values.shape[1] / 1e9
+        logger.info("X is sparse: its zeros count as observed; it is held dense, %.3g GB of %s", size, values.dtype)
+    if is_on_disk(matrix) or not is_sparse(matrix):  # files are laid out by rows
+        step = max(1, BLOCK_ENTRIES // max(matrix.shape[1], 1))
+        for first in range(0, len(places), step):
             block = matrix[first : first + step]
-            values[first : first + step] = block.toarray() if hasattr(block, "toarray") else block
-        return values
-    logger.info("X is sparse: its zeros count as observed; it is held dense, %.3g GB", values.nbytes / 1e9)
-    by_column = matrix.tocsc()
-    step = max(1, BLOCK_ENTRIES // max(rows, 1))
-    for first in range(0, columns, step):
-        values[:, first : first + step] = by_column[:, first : first + step].toarray()
-    return values
+            block = block.toarray() if hasattr(block, "toarray") else np.asarray(block)
+            put(values, places[first : first + step], slice(None), block if columns is None else block[:, columns])
+        return
+    by_column = matrix.tocsc() if columns is None else matrix.tocsc()[:, np.flatnonzero(columns)]
+    step = max(1, BLOCK_ENTRIES // max(len(places), 1))
+    for first in range(0, values.shape[1], step):
+        put(values, places, slice(first, first + step), by_column[:, first : first + step].toarray())
 
 
-def from_sparse(X: Any) -> Read:
+def put(values: Any, rows: Any, columns: slice, block: Any) -> None:
+    """Write a block into its place; refuse what the type of values cannot hold."""
+    with np.errstate(over="ignore"):
+        cast = block.astype(values.dtype, copy=False)
+    if cast is not block and np.isinf(cast).any() and not np.isinf(block).any():
+        raise ValueError(f"entries must lie in the range of {values.dtype}; some do not; rescale X, or use float64")
+    values[rows, columns] = cast
+
+
+def from_sparse(X: Any, dtype: Any = np.float64) -> Read:
     if X.ndim != 2 or not hasattr(X, "tocsc"):
         raise ValueError(
             f"X must be two-dimensional (samples by features); got a {type(X).__name__} of {X.ndim} dimension(s); "
             "reshape it"
         )
-    return dense(X), None, None
+    values, fresh = dense(X, dtype)
+    return Read(values, fresh=fresh)
 
 
-def from_anndata(X: Any, layer: str | None = None) -> Read:
-    """obs by var; `X.X`, or one of the layers."""
+def matrix_of(X: Any, layer: str | None) -> Any:
+    """`X.X`, or one of the layers."""
     if layer is not None and layer not in X.layers:
         raise KeyError(f"layer must be one of {sorted(X.layers)}; got {layer!r}; name one of them, or leave it out")
     matrix = X.X if layer is None else X.layers[layer]
     if matrix is None:
         raise ValueError(f"X must hold data; its X is None; name one of its layers {sorted(X.layers)}")
-    return dense(matrix), list(X.obs_names), list(X.var_names)
+    return matrix
 
 
-def from_mudata(X: Any, layer: str | None = None) -> Read:
+def from_anndata(X: Any, dtype: Any = np.float64, layer: str | None = None, columns: Any = None) -> Read:
+    """obs by var, of the columns wanted."""
+    values, fresh = dense(matrix_of(X, layer), dtype, columns)
+    names = np.asarray(X.var_names, dtype=object)
+    return Read(values, list(X.obs_names), list(names if columns is None else names[columns]), fresh)
+
+
+def from_mudata(X: Any, dtype: Any = np.float64, layer: str | None = None, columns: Any = None) -> Read:
     """All modalities side by side; a sample that a modality does not have is missing there."""
     samples = [str(name) for name in X.obs_names]
     place = {name: at for at, name in enumerate(samples)}
-    parts, names = [], []
-    for modality in X.mod.values():
-        values, own, features = from_anndata(modality, layer)
-        part = np.full((len(samples), values.shape[1]), np.nan)
-        part[[place[str(name)] for name in own]] = values
-        parts.append(part)
-        names += features
+    names = [str(name) for modality in X.mod.values() for name in modality.var_names]
     if names != [str(name) for name in X.var_names]:
         raise ValueError(
             "feature names of the modalities must be those of the whole, in order; they are not; call mdata.update()"
         )
-    return np.concatenate(parts, axis=1), samples, names
+    wanted = np.ones(len(names), dtype=bool) if columns is None else np.asarray(columns)
+    values = room_for(len(samples), int(wanted.sum()), dtype)
+    values[:] = np.nan
+    first = at = 0
+    for name, modality in X.mod.items():
+        matrix = matrix_of(modality, layer)
+        if np.dtype(matrix.dtype).kind not in "fiub":
+            raise TypeError(
+                f"X must be real and numeric; {shown(name)!r} has dtype {matrix.dtype}; convert it to float"
+            )
+        own = wanted[first : first + matrix.shape[1]]
+        rows = np.array([place[str(name)] for name in modality.obs_names], dtype=np.intp)
+        fill(values[:, at : at + int(own.sum())], matrix, rows, own)
+        first, at = first + len(own), at + int(own.sum())
+    return Read(values, samples, [name for name, kept in zip(names, wanted, strict=True) if kept], fresh=True)
 
 
-READERS: dict[str, Callable[[Any], Read]] = {
+READERS: dict[str, Callable[..., Read]] = {
     "scipy": from_sparse,
     "anndata": from_anndata,
     "mudata": from_mudata,

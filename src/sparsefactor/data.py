@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .annotated import READERS
+from .annotated import READERS, Read
 from .checks import checked_flag
 from .computed import computed
 from .containers import ARRAY, container_of, from_xarray
@@ -185,9 +185,7 @@ class Data:
         return (L, F) if self.design is None else (np.hstack([L, base]), np.vstack([F, self.design.basis]))
 
     def chunks(self) -> Iterator[slice]:
-        """Slices of rows of about CHUNK_ENTRIES entries, so that work on the matrix needs no second copy of it."""
-        step = max(1, CHUNK_ENTRIES // self.n_samples)
-        return (slice(begin, begin + step) for begin in range(0, self.n_features, step))
+        return chunks_of(self.Y)
 
     def column_rss(self, L: NDArray[np.float64], F: NDArray[np.float64]) -> NDArray[np.float64]:
         """(N,) sum over observed features of (Y - L F)^2; L: (G, K), F: (K, N)."""
@@ -217,24 +215,25 @@ def as_data(X: Any, *, center: bool = False, scale: bool = False, dtype: Any = n
         return X
     center, scale = checked_flag("center", center), checked_flag("scale", scale)
     dtype = _checked_dtype(dtype)
-    values, samples, features = read_matrix(X)
+    values, samples, features, fresh = read_matrix(X, dtype)
     n_samples, n_features = values.shape
+    complete = _check_values(values, features, samples)
 
-    missing = np.isnan(values)
-    _check_values(values, missing, features, samples)
-
-    Y = np.array(values.T, dtype=dtype, order="C")
+    if fresh and values.dtype == dtype and values.T.flags.c_contiguous:
+        Y = values.T  # read block by block into what is held: no second copy
+    else:
+        Y = np.array(values.T, dtype=dtype, order="C")
     if Y.dtype != values.dtype and np.isinf(Y).any():
         raise ValueError(f"entries must lie in the range of {np.dtype(dtype)}; some do not; rescale X, or use float64")
     observed = None
-    if missing.any():
-        observed = np.ascontiguousarray(~missing.T)
-        Y[~observed] = 0.0
+    if not complete:
+        observed = ~np.isnan(Y)
+        np.nan_to_num(Y, copy=False, nan=0.0)
 
     offset = np.zeros(n_features)
     if center:
         offset = _centred(Y, values.T, observed)
-        if not np.any(np.abs(Y) > 1e-12 * np.abs(offset)[:, None]):
+        if not np.any(_largest(Y) > 1e-12 * np.abs(offset)):
             raise ValueError(
                 "data must vary: after centring, every observed entry is zero, since each feature is constant; "
                 "pass center=False, or check that X has samples as rows and features as columns"
@@ -250,12 +249,15 @@ def as_data(X: Any, *, center: bool = False, scale: bool = False, dtype: Any = n
     )
 
 
-def read_matrix(X: Any) -> tuple[NDArray[np.floating], NDArray[Any], NDArray[Any]]:
-    """The values of X (n_samples, n_features) as floating-point numbers, and the names of samples and features."""
-    values, sample_names, feature_names = _values_and_names(X)
-    values = _as_float_matrix(values)
-    samples = checked_names(sample_names, values.shape[0], "sample")
-    return values, samples, checked_names(feature_names, values.shape[1], "feature")
+def read_matrix(X: Any, dtype: Any = np.float64) -> Read:
+    """The values of X (n_samples, n_features) as floating-point numbers, and the names of samples and features.
+
+    dtype: of what is made dense; what is dense already keeps its own.
+    """
+    given = _values_and_names(X, dtype)
+    values = _as_float_matrix(given.values)
+    samples = checked_names(given.samples, values.shape[0], "sample")
+    return Read(values, samples, checked_names(given.features, values.shape[1], "feature"), given.fresh)
 
 
 def _centred(
@@ -277,22 +279,38 @@ def _centred(
     return offset
 
 
+def _largest(Y: NDArray[np.floating]) -> NDArray[np.float64]:
+    """(G,) the largest magnitude in each row."""
+    return np.maximum(Y.max(axis=1), -Y.min(axis=1)).astype(np.float64)
+
+
+def chunks_of(Y: NDArray[np.floating]) -> Iterator[slice]:
+    """Slices of rows of about CHUNK_ENTRIES entries, so that work on the matrix needs no second copy of it."""
+    step = max(1, CHUNK_ENTRIES // max(1, Y.shape[1]))
+    return (slice(begin, begin + step) for begin in range(0, len(Y), step))
+
+
 def _scaled(
     Y: NDArray[np.floating], offset: NDArray[np.float64], observed: NDArray[np.bool_] | None, n_samples: int
 ) -> NDArray[np.float64]:
     """Divide each row of Y by its root mean square, in place; a row that does not vary stays as it is."""
-    biggest = np.abs(Y).max(axis=1, initial=0.0).astype(np.float64)
+    biggest = _largest(Y)
     varies = biggest > 1e-12 * np.abs(offset)
     biggest = np.where(varies, biggest, 1.0)
-    square = np.sum((Y / biggest[:, None].astype(Y.dtype)) ** 2, axis=1, dtype=np.float64)
+    square = np.empty(len(Y))
+    for rows in chunks_of(Y):
+        part = Y[rows] / biggest[rows, None].astype(Y.dtype)
+        square[rows] = np.einsum("ij,ij->i", part, part, dtype=np.float64)
     counts = n_samples if observed is None else observed.sum(axis=1)
     spread = np.where(varies, biggest * np.sqrt(np.where(varies, square, 1.0) / counts), 1.0)
     Y /= spread[:, None].astype(Y.dtype)
     return spread
 
 
-def _values_and_names(X: Any) -> tuple[Any, Any, Any]:
+def _values_and_names(X: Any, dtype: Any) -> Read:
     """Split a frame into values, sample names and feature names (None where there are none)."""
+    if isinstance(X, Read):
+        return X
     module = type(X).__module__.split(".")[0]
     if module == "pandas":
         if not hasattr(X, "columns"):
@@ -306,7 +324,7 @@ def _values_and_names(X: Any) -> tuple[Any, Any, Any]:
         named_columns = not _is_default_index(X.columns)
         rows = list(X.index) if named_rows else None
         columns = list(X.columns) if named_columns else None
-        return X.to_numpy(dtype=np.float64, na_value=np.nan), rows, columns
+        return Read(X.to_numpy(dtype=np.float64, na_value=np.nan), rows, columns)
     if module == "polars":
         if type(X).__name__ != "DataFrame":
             raise TypeError(
@@ -317,14 +335,14 @@ def _values_and_names(X: Any) -> tuple[Any, Any, Any]:
             raise TypeError(f"every column of X must be numeric; column {shown(bad[0])!r} is not; drop or encode it")
         columns_as_float = [X[name].cast(float).to_numpy() for name in X.columns]
         stacked = np.column_stack(columns_as_float) if columns_as_float else np.empty((X.height, 0))
-        return stacked, None, list(X.columns)
+        return Read(stacked, None, list(X.columns))
     if module == "xarray":
-        return from_xarray(X)
+        return Read(*from_xarray(X))
     if module in READERS:
-        return READERS[module](X)
+        return READERS[module](X, dtype)
     if isinstance(X, np.ma.MaskedArray):
-        return np.ma.filled(X.astype(np.float64), np.nan), None, None
-    return X, None, None
+        return Read(np.ma.filled(X.astype(np.float64), np.nan))
+    return Read(X)
 
 
 def _is_default_index(index: Any) -> bool:
@@ -365,24 +383,41 @@ def _checked_dtype(dtype: Any) -> np.dtype[Any]:
     return chosen
 
 
-def _check_values(
-    values: NDArray[np.floating], missing: NDArray[np.bool_], features: NDArray[Any], samples: NDArray[Any]
-) -> None:
-    infinite = np.isinf(values)
-    if infinite.any():
-        row, column = np.argwhere(infinite)[0]
+def _check_values(values: NDArray[np.floating], features: NDArray[Any], samples: NDArray[Any]) -> bool:
+    """Refuse what cannot be fitted, looking at a part of the matrix at a time; whether no entry is missing."""
+    turned = not values.flags.c_contiguous  # parts lie along memory
+    lines = values.T if turned else values
+    counts = np.zeros(len(lines), dtype=np.intp), np.zeros(lines.shape[1], dtype=np.intp)
+    low, high, infinite, first = np.inf, -np.inf, 0, (0, 0)
+    step = max(1, CHUNK_ENTRIES // lines.shape[1])
+    for begin in range(0, len(lines), step):
+        part = lines[begin : begin + step]
+        missing = np.isnan(part)
+        counts[0][begin : begin + step] = missing.sum(axis=1)
+        counts[1][:] += missing.sum(axis=0)
+        low, high = (
+            float(fold(found, fold.reduce(part, axis=None))) for fold, found in ((np.fmin, low), (np.fmax, high))
+        )
+        if np.isinf([low, high]).any() and (strange := np.isinf(part)).any():
+            row, column = np.argwhere(strange)[0]
+            first = first if infinite else (int(begin + row), int(column))
+            infinite += int(strange.sum())
+    if infinite:
+        row, column = first[::-1] if turned else first
         raise ValueError(
-            f"X must be finite (NaN marks a missing entry); {int(infinite.sum())} entries are infinite, the first at "
+            f"X must be finite (NaN marks a missing entry); {infinite} entries are infinite, the first at "
             f"sample {shown(samples[row])}, feature {shown(features[column])}; replace them by NaN or by numbers"
         )
-    for axis, names, what in ((0, features, "feature"), (1, samples, "sample")):
-        empty = missing.all(axis=axis)
+    by_sample, by_feature = counts[::-1] if turned else counts
+    for empty, names, what in (
+        (by_feature == len(samples), features, "feature"),
+        (by_sample == len(features), samples, "sample"),
+    ):
         if empty.any():
             raise ValueError(
                 f"every {what} must have at least one observed entry; {what} {shown(names[int(np.argmax(empty))])} has "
                 f"none ({int(empty.sum())} such in all); drop them"
             )
-    low, high = float(np.nanmin(values)), float(np.nanmax(values))
     if low == high:
         raise ValueError(f"data must vary; every observed entry equals {low:g}; check how X was made")
     if max(-low, high) > LARGEST_MAGNITUDE:
@@ -390,3 +425,4 @@ def _check_values(
             f"entries must not exceed {LARGEST_MAGNITUDE:g} in magnitude, since their squares are summed; "
             f"got {max(-low, high):g}; rescale X"
         )
+    return not by_feature.any()

@@ -24,7 +24,7 @@ def record_of(method: str, options: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):  # a Start goes by its name
         return [_plain(one) for one in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value

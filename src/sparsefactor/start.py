@@ -7,7 +7,7 @@ stays with the engine, which is asked for products of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,16 +56,37 @@ class Start(NamedTuple):
     F: Array
 
 
-def starts(engine: Engine, init: str | Start, n_trials: int, seed: int) -> Iterator[Start]:
-    """The starting points of `n_trials` trials, their loadings the engine's; a Start of the user's own is one trial."""
+def starts(engine: Engine, init: str | Start | Sequence[Start], n_trials: int, seed: int) -> Iterator[Start]:
+    """The starting points of `n_trials` trials, their loadings the engine's.
+
+    A Start of the user's own is one trial; a list of them comes besides.
+    """
+    for own in given(init):
+        yield own_start(own, engine.data, engine.prior)
     if isinstance(init, Start):
-        yield own_start(init, engine.data, engine.prior)
         return
+    init = init if isinstance(init, str) else "auto"
     checked_choice("init", init, INITS, " or a Start")
     maker = StartMaker(engine, seed)
     for trial in range(n_trials):
         name = PORTFOLIO[trial % len(PORTFOLIO)] if init == "auto" else init
         yield maker.make(name, trial)
+
+
+def given(init: str | Start | Sequence[Start]) -> tuple[Start, ...]:
+    """The starts of the user's own."""
+    if isinstance(init, str):
+        return ()
+    return (init,) if isinstance(init, Start) else tuple(init)
+
+
+def checked_init(init: object, names: Sequence[str]) -> None:
+    """Refuse what is neither one of these names, nor a Start, nor a list of them."""
+    if isinstance(init, Start):
+        return
+    if isinstance(init, list | tuple) and init and all(isinstance(own, Start) for own in init):
+        return
+    checked_choice("init", init, names, " or a Start")
 
 
 def own_start(start: Start, data: Data, prior: Prior) -> Start:

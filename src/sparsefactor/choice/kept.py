@@ -1,4 +1,7 @@
-"""What fits found before, on disk: one small file each, under a digest of all that decides it."""
+"""What fits found before, on disk: one small file each, under a digest of all that decides it.
+
+Beside it lies where the fit ended, for as long as the next one may start from there.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import json
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +18,7 @@ from numpy.typing import NDArray
 from .. import __version__
 from ..atomic import replacing
 from ..model import Prior
+from ..start import Start
 
 Array = NDArray[np.float64]
 
@@ -25,8 +30,9 @@ def digest(values: Array, names: NDArray[Any], *settings: Any) -> str:
     return found.hexdigest()
 
 
-def key(base: str, prior: Prior, mask: int) -> str:
-    found = hashlib.sha256(f"{base} {mask}".encode())
+def key(base: str, prior: Prior, mask: int, before: str) -> str:
+    """Of one fit; before: the key of the one that it starts from."""
+    found = hashlib.sha256(f"{base} {mask} {before}".encode())
     for field in fields(Prior):
         value = getattr(prior, field.name)
         found.update(f"{field.name}={value.tolist() if isinstance(value, np.ndarray) else value!r};".encode())
@@ -46,3 +52,17 @@ def keep(file: Path, found: dict[str, Any]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     with replacing(file, durable=False) as temporary:
         temporary.write_text(json.dumps(found))
+
+
+def kept_end(file: Path) -> Start | None:
+    try:
+        with np.load(file, allow_pickle=False) as found:
+            return Start("neighbour", found["L"], found["F"])
+    except (OSError, ValueError, KeyError, BadZipFile):
+        return None
+
+
+def keep_end(file: Path, end: Start) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(file, durable=False) as temporary, temporary.open("wb") as stream:
+        np.savez(stream, L=end.L, F=end.F)

@@ -14,6 +14,7 @@ from ..diagnostics import SamplingWarning
 from ..mcmc import sample
 from ..metrics import fill_in_error
 from ..model import Prior
+from ..start import Start
 from ..vi import ConvergenceWarning, fit_vi
 
 Array = NDArray[np.float64]
@@ -57,8 +58,8 @@ def hold_out(observed: NDArray[np.bool_], share: float, rng: np.random.Generator
 
 def judged(
     values: Array, columns: Any, prior: Prior, held: NDArray[np.bool_], inference: str, options: dict[str, Any]
-) -> dict[str, Any]:
-    """One fit without the entries held out, and what it predicts of them."""
+) -> tuple[dict[str, Any], Start]:
+    """One fit without the entries held out: what it predicts of them, and where it ended."""
     seen = np.where(held, np.nan, values)
     begin = time.perf_counter()
     with warnings.catch_warnings():
@@ -69,13 +70,14 @@ def judged(
         p = METHODS[inference](X, prior, progress=False, **options)
     seconds = time.perf_counter() - begin
     density = p.log_density(np.where(held, values, np.nan), of="entries")
-    return {
+    found = {
         "error": fill_in_error(p, values, held),
         "log_density": float(np.nanmean(density)),
         "found": int(np.sum(~p.empty)),
         "held_out": int(held.sum()),
         "seconds": seconds,
     }
+    return found, Start("neighbour", p.loadings_mean, np.ascontiguousarray(p.activations_mean.T))
 
 
 def mean_error(values: Array, held: NDArray[np.bool_]) -> float:

@@ -1,14 +1,14 @@
 """Which prior, and how many factors: priors compared by what they predict of entries held out, as the paper does.
 
-A fit sees all but a share of the entries, and is judged by these; several masks tell how sure the comparison is. Every
-fit starts afresh: a start from another mask's fit would have seen what is held out now.
+A fit sees all but a share of the entries, and is judged by these; several masks tell how sure the comparison is. Within
+a mask, fits start from one another (`chain.py`); between masks never: such a start has seen what is held out now.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -20,8 +20,10 @@ import pandas as pd
 from ..checks import checked_choice, checked_count, checked_flag, checked_share
 from ..data import read_matrix
 from ..model import Beta, Prior
+from ..start import Start
+from .chain import Chain
 from .comparison import Comparison, tabulated
-from .kept import digest, keep, kept, key
+from .kept import digest
 from .masks import METHODS, Mask, centred, hold_out, judged, mean_error
 
 Told = Callable[[int, int, str], None]
@@ -36,6 +38,7 @@ def compare(
     inference: str = "vi",
     seed: int = 0,
     n_jobs: int | None = None,
+    warm_start: bool = True,
     path: str | PathLike[str] | None = None,
     progress: Told | None = None,
     **options: Any,
@@ -56,8 +59,12 @@ def compare(
         Of the masks, and of the fits.
     n_jobs : int, optional
         Fits at the same time; None for every core.
+    warm_start : bool
+        Under each mask, the prior with the most factors is fitted first, and the others in turn also start from where
+        the one before them ended, with half as many starts of their own, and where `n_trials` is "auto" a shorter
+        search. False, an `init` of your own, or inference="mcmc": every fit starts afresh.
     path : folder, optional
-        What each fit found is kept there, and not done again by a call with the same data and settings.
+        What each fit found is kept there, and not done again by a call with the same data, priors and settings.
     progress : function of (fits done, fits in all, what was done last), optional
     **options
         Of `fit_vi` or `sample`. Data are centred once, by means of all observed entries (center=False: not at all):
@@ -75,8 +82,8 @@ def compare(
     >>> sf.compare(sim.X, priors, n_masks=2, n_trials=2).best
     'two'
     """
-    given, _, names = read_matrix(X)
-    values = given.astype(np.float64)
+    given = read_matrix(X)
+    values, names = given.values.astype(np.float64), given.features
     _check(priors, inference, n_masks, share, options)
     columns = None if names.dtype.kind in "iu" else names
     masks = [Mask(m, hold_out(~np.isnan(values), share, np.random.default_rng([seed, m, 6]))) for m in range(n_masks)]
@@ -88,31 +95,56 @@ def compare(
     if center:
         values = centred(values)
 
-    def work(name: str, mask: Mask) -> dict[str, Any]:
-        file = None if folder is None else folder / f"{key(base, priors[name], mask.number)}.json"
-        found = None if file is None else kept(file)
-        if found is None:
-            found = judged(values, columns, priors[name], mask.held, inference, options)
-            if file is not None:
-                keep(file, found)
-        return {"prior": name, "mask": mask.number + 1, **found}
+    def chain(names: list[str], mask: Mask) -> Chain:
+        def judge(prior: Prior, start: Start | None) -> tuple[dict[str, Any], Start]:
+            return judged(values, columns, prior, mask.held, inference, started(options, prior, start))
 
-    wanted = [(name, mask) for mask in masks for name in priors]
-    lines: dict[tuple[str, int], dict[str, Any]] = {}
+        made = Chain(names, [priors[name] for name in names], mask.number, judge)
+        if folder is not None:
+            made.keep_in(folder, base)
+        return made
+
+    warm = checked_flag("warm_start", warm_start) and inference == "vi" and "init" not in options
+    most_first = sorted(priors, key=lambda name: -priors[name].K)
+    chains = [chain(names, mask) for mask in masks for names in ([most_first] if warm else [[name] for name in priors])]
+    found = run(chains, n_jobs, progress)
+    runs = pd.DataFrame(
+        [{"prior": name, "mask": mask.number + 1, **found[name, mask.number]} for mask in masks for name in priors]
+    )
+    baseline = float(np.mean([mean_error(values, mask.held) for mask in masks]))
+    return Comparison(tabulated(runs, priors), runs, baseline)
+
+
+def run(chains: list[Chain], n_jobs: int | None, progress: Told | None) -> dict[tuple[str, int], dict[str, Any]]:
+    """All fits of all chains, by prior and mask; as many chains at a time as there are jobs."""
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    total = sum(len(chain.names) for chain in chains)
     with ThreadPoolExecutor(n_jobs or os.cpu_count()) as pool:
-        futures = {pool.submit(work, name, mask): (name, mask.number) for name, mask in wanted}
+        pending: dict[Future[Any], Chain] = {pool.submit(chain.step): chain for chain in chains}
         try:
-            for done, future in enumerate(as_completed(futures), start=1):
-                lines[futures[future]] = future.result()
-                if progress is not None:
-                    name, number = futures[future]
-                    progress(done, len(wanted), f"{name}, mask {number + 1}")
+            while pending:
+                for future in wait(pending, return_when=FIRST_COMPLETED).done:
+                    chain = pending.pop(future)
+                    name, line = future.result()
+                    found[name, chain.mask] = line
+                    if chain.done < len(chain.names):
+                        pending[pool.submit(chain.step)] = chain
+                    if progress is not None:
+                        progress(len(found), total, f"{name}, mask {chain.mask + 1}")
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    runs = pd.DataFrame([lines[name, mask.number] for name, mask in wanted])
-    baseline = float(np.mean([mean_error(values, mask.held) for mask in masks]))
-    return Comparison(tabulated(runs, priors), runs, baseline)
+    return found
+
+
+def started(options: dict[str, Any], prior: Prior, start: Start | None) -> dict[str, Any]:
+    """The options of a fit that also starts from where another ended: from its strongest factors."""
+    if start is None or start.L.shape[1] < prior.n_factors:  # pruned
+        return options
+    K = prior.n_factors
+    trials = options.get("n_trials", "auto")
+    own = start._replace(L=start.L[:, :K], F=start.F[:K])
+    return options | {"init": [own], "n_trials": trials if isinstance(trials, str) else max(1, trials // 2)}
 
 
 def choose_n_factors(

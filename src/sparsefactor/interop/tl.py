@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from .. import __version__
@@ -37,8 +36,8 @@ def sparse_factors(
 ) -> Any:
     """Fit sparse factors to an AnnData or MuData, and write them into it.
 
-    Zeros count as observed, in a sparse matrix too; NaN is missing. Factors that the data do not support are left out;
-    the strongest comes first.
+    Zeros count as observed, in a sparse matrix too; NaN is missing. What is sparse or backed is read in blocks and held
+    dense once, in `dtype`. Factors that the data do not support are left out; the strongest comes first.
 
     Parameters
     ----------
@@ -82,20 +81,19 @@ def sparse_factors(
         refuse_existing(adata, key_added)
     if copy:
         adata = adata.copy()
-    read = from_mudata if hasattr(adata, "mod") else from_anndata
-    values, samples, features = read(adata, layer)
-    kept = (
-        np.ones(len(features), dtype=bool) if mask_var is None else boolean_column(adata.var, mask_var, len(features))
-    )
+    count = len(adata.var_names)
+    kept = np.ones(count, dtype=bool) if mask_var is None else boolean_column(adata.var, mask_var, count)
     if prior is None:
         prior = Prior(n_factors=10 if n_factors is None else n_factors, inclusion=Beta(1, 1))
     elif n_factors not in (None, prior.n_factors):
         raise ValueError(
             f"n_factors must come from one place; got {n_factors} beside a prior with {prior.n_factors}; leave it out"
         )
-    data = pd.DataFrame(values[:, kept], index=samples, columns=np.asarray(features)[kept], copy=False)
-    p = METHODS[inference](data, prior, **options)
+    read = from_mudata if hasattr(adata, "mod") else from_anndata
+    dtype = np.dtype(options.get("dtype", np.float64))
+    p = METHODS[inference](read(adata, dtype, layer, None if mask_var is None else kept), prior, **options)
     settings = {"inference": inference, "n_factors": int(prior.K), "noise": prior.noise, "zeros": "observed"}
+    settings["held"] = f"dense, {dtype}"
     given = {"layer": layer, "mask_var": mask_var if isinstance(mask_var, str) else None}
     write(adata, p, kept, key_added, settings | {name: value for name, value in given.items() if value is not None})
     return adata if copy else None

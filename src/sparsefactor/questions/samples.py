@@ -50,7 +50,7 @@ def new_samples(X: Any, labels: Labels, covariates: Any = None) -> Samples:
 
     covariates: (n, c), where the fit had some; what they explain is taken off.
     """
-    given, sample_names, feature_names = read_matrix(X)
+    given, sample_names, feature_names, _ = read_matrix(X)
     order = matched(feature_names, given.shape[1], labels.feature_names)
     values: Array = given[:, order].astype(np.float64)
     observed = ~np.isnan(values)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -18,7 +19,7 @@ from ..model import Prior, checked_prior
 from ..posterior import Status, VIPosterior
 from ..progress import Bars, is_shown
 from ..record import record_of
-from ..start import INITS, Start
+from ..start import INITS, Start, checked_init
 from .cavi import CAVI
 from .modules import ModuleCAVI, in_modules, moduled, one_module
 from .prune import pruned
@@ -42,7 +43,7 @@ class Options:
     """The settings of fit_vi, checked once."""
 
     n_trials: int | str
-    init: str | Start
+    init: str | Start | Sequence[Start]
     max_iter: int
     tol: float
     rtol: float
@@ -68,8 +69,7 @@ class Options:
         checked_choice("activations", self.activations, get_args(Activations))
         for name in ("race", "accelerate", "prune", "average"):
             checked_flag(name, getattr(self, name))
-        if not isinstance(self.init, Start):
-            checked_choice("init", self.init, INITS, " or a Start")
+        checked_init(self.init, INITS)
         check_watching(self.progress, self.callback)
 
     @property
@@ -83,7 +83,7 @@ def fit_vi(
     *,
     n_factors: int | None = None,
     n_trials: int | Literal["auto"] = "auto",
-    init: str | Start = "auto",
+    init: str | Start | Sequence[Start] = "auto",
     max_iter: int = 5000,
     tol: float = 1e-6,
     rtol: float = 1e-14,
@@ -116,8 +116,9 @@ def fit_vi(
         So many starts, of which the best ELBO wins; "auto" tries ten, and where the best three of them end in
         different optima it goes on from there by short runs of Gibbs sampling and by recombination, until nothing
         better turns up; `certainty` tells how often the best optimum recurred.
-    init : str or Start
-        "auto" (a portfolio of starts), or one of the starts by name ("random" is the paper's).
+    init : str, Start or list of Start
+        "auto" (a portfolio of starts), or one of the starts by name ("random" is the paper's). A Start of your own is
+        the only one; a list of them races beside the portfolio, half of it where n_trials is "auto".
     max_iter : int
         Most iterations of a trial.
     tol, rtol : float

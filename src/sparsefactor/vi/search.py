@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..posterior import Status
-from ..start import PORTFOLIO, starts
+from ..start import PORTFOLIO, given, starts
 from .cavi import CAVI
 from .cross import crossed
 from .hop import SWEEPS, Hops
@@ -66,7 +66,9 @@ class Search:
 
     def run(self) -> None:
         options, max_iter = self.options, self.options.max_iter
-        n_trials = len(PORTFOLIO) if self.auto else options.n_trials
+        n_trials = options.n_trials
+        if self.auto:  # where some are given, half of the others will do
+            n_trials = len(PORTFOLIO) // (2 if given(options.init) else 1)
         for number, start in enumerate(starts(self.cavi.engine, options.init, n_trials, options.seed)):
             state = self.cavi.start(start.L, start.F)
             tell = self.watcher.tell if self.watcher.is_needed else None
@@ -95,10 +97,16 @@ class Search:
     def further(self, lineages: list[Trial]) -> Trial:
         """Hops from each lineage, then recombination, then hops from the best; that one.
 
-        Where all finalists agree, one hop from there is to confirm it.
+        Where all finalists agree, one hop from there is to confirm it; and where a start that was given leads, for what
+        that came from was a search already.
         """
         hops = Hops(self.cavi, self.options.seed)
-        if self.told["agreeing"] >= ENOUGH and not self.hop(hops, lineages[0], 1, CONFIRMING):
+        own = self.trials[: len(given(self.options.init))]
+        handed = any(lineages[0].elbo - trial.elbo < AGREE for trial in own)
+        if (handed or self.told["agreeing"] >= ENOUGH) and not self.hop(hops, lineages[0], 1, CONFIRMING):
+            return lineages[0]
+        if handed:
+            self.hop(hops, lineages[0], PATIENCE)
             return lineages[0]
         for lineage in lineages:
             self.hop(hops, lineage, PATIENCE)
