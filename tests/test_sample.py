@@ -226,6 +226,15 @@ def test_a_prior_moves_and_starts_of_other_kinds_are_refused(easy):
         sf.sample(easy.X, PRIOR, **SHORT, init=sf.Start("mine", L, np.full_like(F, np.nan)))
 
 
+def test_moves_that_the_engine_has_not_are_refused_or_left_out(easy):
+    X = easy.X.copy()
+    X[0, 0] = np.nan
+    with pytest.raises(ValueError, match=r"for 'cpu' .*; got 'noise'; leave it out"):
+        sf.sample(X, PRIOR, **SHORT, moves=["scale", "noise"])
+    by_default, whole = (sf.sample(values, PRIOR, **SHORT).record["settings"]["moves"] for values in (X, easy.X))
+    assert whole == [*by_default, "noise"]
+
+
 def test_numpy_numbers_are_numbers(easy, tmp_path):
     plain = sf.sample(easy.X, PRIOR, **SHORT, seed=1, path=tmp_path / "a", precision="double")
     own = {name: np.int64(value) for name, value in SHORT.items()}

@@ -14,7 +14,7 @@ from tests.agreement.test_cpu_modules import message_for, rows_for, with_modules
 from tests.helpers.problems import prior_for, random_gibbs_state, small_data
 
 from sparsefactor.engine.cpu import CpuEngine
-from sparsefactor.gibbs.moves import MOVES
+from sparsefactor.gibbs.moves import moves_for
 from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.kernels.cpu.tiles import tile_rows
 from sparsefactor.model import Beta
@@ -85,8 +85,8 @@ def test_moves(cuts, missing, noise, inclusion, n_threads):
     for engine in engines(data, prior, cuts, n_threads):
         gibbs, state = Gibbs(data, prior, engine), random_gibbs_state(data, prior)
         rng = np.random.default_rng(3)
-        for name in MOVES:
-            state = MOVES[name]()(gibbs, state, rng)
+        for move in moves_for(engine):
+            state = move(gibbs, state, rng)
         found.append((*state.rows, *state[1:]))
     assert same_bits(*found)
 

@@ -8,7 +8,7 @@ from tests.agreement.cases import same_bits
 from tests.helpers.problems import prior_for, random_gibbs_state, small_data
 
 from sparsefactor.engine.cpu import CpuEngine
-from sparsefactor.gibbs.moves import MOVES
+from sparsefactor.gibbs.moves import moves_for
 from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.model import Beta
 
@@ -22,8 +22,8 @@ def after_moves(data, prior, n_threads: int):
     gibbs, state = Gibbs(data, prior, engine), random_gibbs_state(data, prior)
     rng = np.random.default_rng(3)
     for _ in range(2):
-        for name in MOVES:
-            state = MOVES[name]()(gibbs, state, rng)
+        for move in moves_for(engine):
+            state = move(gibbs, state, rng)
     return (*state.rows, *state[1:])
 
 

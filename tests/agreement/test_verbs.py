@@ -11,7 +11,11 @@ from scipy.special import digamma
 from tests.agreement.cases import assert_close, gibbs_rows, make_case, make_message, vi_rows
 from tests.agreement.engines import ENGINES
 
+from sparsefactor.design import Design
+from sparsefactor.engine.pinned import PinnedEngine, extended
+from sparsefactor.gibbs.moves import MOVES, moves_for
 from sparsefactor.kernels.contract import (
+    MOVE_NAMES,
     TRIES,
     ColumnNoise,
     GibbsColumns,
@@ -48,6 +52,30 @@ def test_every_verb_is_provided_and_says_what_it_does(made):
     for name in verbs:
         assert inspect.getdoc(getattr(engine, name)), name
     assert isinstance(engine.name, str)
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_an_engine_says_which_moves_it_has(kind):
+    for shape, noise, extra in (
+        ("plain", "feature", {"noise"}),
+        ("plain", "sample", set()),
+        ("tenth missing", "feature", set()),
+    ):
+        case = make_case(shape, noise)
+        engine = ENGINES[kind](case.data, case.prior)
+        assert set(engine.moves) == {"scale", "rotation", "shear", "column"} | extra
+        assert [move.name for move in moves_for(engine)] == list(engine.moves)
+    with pytest.raises(ValueError, match=f"for '{engine.name}' .*; got 'noise'; leave it out"):
+        moves_for(engine, ["scale", "noise"])
+    case = make_case("plain", "feature")
+    inner = ENGINES[kind](case.data, extended(case.prior, 1))
+    assert "noise" in inner.moves
+    given = replace(case.data, design=Design(np.ones((1, 20)), True, None))
+    assert PinnedEngine(inner, given, case.prior).moves == ("scale", "rotation", "shear", "column")
+
+
+def test_every_move_has_its_name():
+    assert tuple(MOVES) == MOVE_NAMES
 
 
 def test_place_and_fetch(made):

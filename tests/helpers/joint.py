@@ -188,7 +188,7 @@ def joint_scores(
         for step in range(steps):
             gibbs = build(given(state), prior)
             state, _ = gibbs.sweep(state, key, step)
-            for move in moves:
+            for move in (move for move in moves if move.name in gibbs.engine.moves):
                 state = move(gibbs, state, rng)
             total += values(state)
         averages.append(total / steps)

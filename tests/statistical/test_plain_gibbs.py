@@ -79,7 +79,7 @@ def compiled_draws(X, noise, inclusion, moves, bias=1.0) -> np.ndarray:
         loading_rate=LOADING_PRIOR[1],
     )
     engine = build_engine(data, prior, "cpu", n_threads=1)
-    gibbs = Gibbs(data, prior, engine, [MOVES[name]() for name in moves])
+    gibbs = Gibbs(data, prior, engine, [MOVES[name]() for name in moves if name in engine.moves])
     rng = np.random.default_rng(0)
     state, key, found = gibbs.start(rng.standard_normal((G, K)), rng.standard_normal((K, N))), stream_key(0), []
     for sweep in range(SWEEPS + SWEEPS // 10):

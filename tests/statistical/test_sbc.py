@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.sbc import Setting, ranks, scores, settings
 
 from sparsefactor.engine import build_engine
-from sparsefactor.gibbs.moves import MOVES
+from sparsefactor.gibbs.moves import moves_for
 from sparsefactor.gibbs.sweep import Gibbs
 
 LIMIT = 4.5  # up to 22 z-scores a setting: beyond it by chance less than once in 6,000 settings
@@ -16,7 +16,8 @@ REPLICATES, CONTROL = 150, 400
 
 def gibbs_of(kind=Gibbs):
     def build(data, prior):
-        return kind(data, prior, build_engine(data, prior, "cpu", n_threads=1), [move() for move in MOVES.values()])
+        engine = build_engine(data, prior, "cpu", n_threads=1)
+        return kind(data, prior, engine, moves_for(engine))
 
     return build
 

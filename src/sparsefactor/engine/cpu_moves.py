@@ -76,6 +76,7 @@ class CpuMoves:
     def gibbs_precisions(
         self, rows: GibbsRows, columns: GibbsColumns, noise: PrecisionNoise
     ) -> tuple[GibbsRows, Array]:
+        assert self.data.is_complete and self.prior.noise == "feature", "see moves"  # noqa: PT018
         (G, K), N, n_tiles, take = rows.L.shape, self.data.n_samples, self.blocks.n_tiles, self.memory.take
         Z, L, tau = take(G, K, dtype=np.int8), take(G, K), take(G)
         np.copyto(Z, rows.Z)

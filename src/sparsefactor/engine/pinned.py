@@ -55,6 +55,11 @@ class PinnedEngine(RowVerbs):
         """The same engine under another prior."""
         return PinnedEngine(self.inner.with_prior(extended(prior, self.d)), self.data, prior)
 
+    @property
+    def moves(self) -> tuple[str, ...]:
+        """Those of the engine inside, but that given activations cannot be integrated out."""
+        return tuple(name for name in self.inner.moves if name != "noise")
+
     # ---- between the two views ------------------------------------------------------------------------------------
 
     def pad(self, values: Array, value: float, axis: int = 0) -> Array:
@@ -208,4 +213,4 @@ class PinnedEngine(RowVerbs):
     def gibbs_precisions(
         self, rows: GibbsRows, columns: GibbsColumns, noise: PrecisionNoise
     ) -> tuple[GibbsRows, Array]:
-        raise NotImplementedError("given activations cannot be integrated out; NoiseMove leaves such data alone")
+        raise NotImplementedError("given activations cannot be integrated out: see moves")

@@ -6,6 +6,7 @@ the data it asks of the `Gibbs` it is given.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -13,6 +14,7 @@ from scipy.special import expit
 
 from ..kernels.contract import TRIES, Array, ColumnNoise, GibbsColumns, PrecisionNoise, RotationNoise, ShearNoise
 from ..kernels.noise import row_stream
+from ..kernels.protocol import Engine
 from ..model import Beta
 from .modules import clipped, positive
 from .sweep import GibbsState
@@ -143,15 +145,15 @@ class ColumnMove:
 
 class NoiseMove:
     """Draw what belongs to one feature alone with the activations integrated out, and then the activations: its noise
-    precision (2.16), and its loading on a factor that no other feature holds fast (2.17)."""
+    precision (2.16), and its loading on a factor that no other feature holds fast (2.17).
+
+    Not every engine has it for every data set: see `Engine.moves`."""
 
     name = "noise"
     every = 2
     work = 2e6  # multiplications in one call; more rows than that allows take turns
 
     def __call__(self, gibbs: Gibbs, state: GibbsState, rng: np.random.Generator) -> GibbsState:
-        if gibbs.column_noise or not gibbs.data.is_complete or gibbs.data.design is not None:
-            return state
         K, N = state.F.shape
         noise = PrecisionNoise(
             start=int(rng.integers(gibbs.data.n_features)),
@@ -167,3 +169,14 @@ class NoiseMove:
 
 
 MOVES = {move.name: move for move in (ScaleMove, RotationMove, ShearMove, ColumnMove, NoiseMove)}
+
+
+def moves_for(engine: Engine, names: Sequence[str] | None = None) -> list[Move]:
+    """Moves by name, each of which the engine must have for its data; None for all that it has."""
+    lacking = [name for name in names or () if name not in engine.moves]
+    if lacking:
+        raise ValueError(
+            f"moves must be among those that the engine has for these data and this prior, for {engine.name!r} "
+            f"{engine.moves}; got {lacking[0]!r}; leave it out"
+        )
+    return [MOVES[name]() for name in (engine.moves if names is None else names)]

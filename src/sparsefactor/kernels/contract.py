@@ -121,6 +121,8 @@ class GibbsColumns(NamedTuple):
     scale: Array  # (K,) multiplies the stored loadings before they are used
 
 
+# The sampler's moves by name (gibbs/moves.py). Of "scale" no engine need know.
+MOVE_NAMES = ("scale", "rotation", "shear", "column", "noise")
 # Widths of the brackets in which slices of log alpha, logit pi and log tau are sought.
 ALPHA_WIDTH, RATE_WIDTH, TAU_WIDTH = 3.0, 4.0, 3.0
 TRIES = 60  # of a slice at most; a bracket has shrunk to nothing long before

@@ -199,6 +199,7 @@ class ReferenceMoves:
         self, rows: GibbsRows, columns: GibbsColumns, noise: PrecisionNoise
     ) -> tuple[GibbsRows, Array]:
         """tau_i of some rows with F integrated out (2.16), what each may have to itself (2.17), then F."""
+        assert self.data.is_complete and self.prior.noise == "feature", "see moves"  # noqa: PT018
         Z, L, tau, Y = rows.Z.copy(), rows.L * columns.scale, rows.tau.copy(), self.data.Y
         alpha, logit = self.prior.by_row(columns.alpha), self.logit_rows(columns.logit, rows)
         alpha, logit = (np.broadcast_to(values, L.shape) for values in (alpha, logit))

@@ -16,7 +16,7 @@ from scipy.special import digamma
 from ..data import Data
 from ..model import LOG_2PI, Prior
 from ..signals import add_signal
-from .contract import Array, GibbsRows, Message, RowStream, VIRows
+from .contract import MOVE_NAMES, Array, GibbsRows, Message, RowStream, VIRows
 from .noise import STREAM_Z, stream_words, uniform_pair
 from .starts import StartVerbs
 
@@ -30,6 +30,12 @@ class RowVerbs(StartVerbs):
 
     data: Data
     prior: Prior
+
+    @property
+    def moves(self) -> tuple[str, ...]:
+        """All; but only noise by feature of complete data without a design can be drawn without the activations."""
+        alone = self.prior.noise == "feature" and self.data.is_complete and self.data.design is None
+        return tuple(name for name in MOVE_NAMES if alone or name != "noise")
 
     # ---- to and from the host -----------------------------------------------------------------------------------
 

@@ -52,6 +52,11 @@ class Verbs(Protocol):
     data: Data
     prior: Prior
 
+    @property
+    def moves(self) -> tuple[str, ...]:
+        """The moves, by name, that this engine has for its data and prior."""
+        ...
+
     def with_prior(self, prior: Prior) -> Any:
         """The same engine, its data where they are, under another prior."""
         ...

@@ -30,7 +30,7 @@ class Options:
     n_draws: int
     thin: int
     init: str | Start
-    moves: tuple[str, ...]
+    moves: tuple[str, ...] | None  # None: all that the engine has
     temper: bool
     seed: int
     backend: str
@@ -51,7 +51,7 @@ class Options:
                 object.__setattr__(self, name, checked_count(name, value, least))
         if not isinstance(self.init, Start):
             checked_choice("init", self.init, CHAIN_INITS, " or a Start")
-        unknown = [name for name in self.moves if not isinstance(name, str) or name not in MOVES]
+        unknown = [name for name in self.moves or () if not isinstance(name, str) or name not in MOVES]
         if unknown:
             raise ValueError(f"moves must be among {tuple(MOVES)}; got {unknown[0]!r}; leave it out")
         checked_choice("precision", self.precision, PRECISIONS)

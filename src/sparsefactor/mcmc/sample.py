@@ -19,7 +19,7 @@ from ..data import Data, as_data
 from ..diagnostics import SamplingWarning
 from ..engine import build_engine
 from ..engine.threads import single_blas_thread
-from ..gibbs.moves import MOVES
+from ..gibbs.moves import MOVES, moves_for
 from ..gibbs.sweep import Gibbs
 from ..model import Prior, checked_prior
 from ..posterior import Labels, MCMCPosterior
@@ -54,7 +54,7 @@ def sample(
     n_draws: int = 1000,
     thin: int = 1,
     init: str | Start = "auto",
-    moves: Sequence[str] = tuple(MOVES),
+    moves: Sequence[str] = "auto",
     temper: bool | None = None,
     center: bool = True,
     scale: bool = False,
@@ -91,8 +91,9 @@ def sample(
         "auto" (each chain dispersed around the best optimum that a VI search of its own finds: independent starts, so
         that chains which agree mean something), "optima" (each chain at the optimum that a single trial climbs to, the
         harder test for several modes), or a start by name ("random" is the paper's).
-    moves : sequence of str
-        Extra steps that leave the posterior invariant; () is the paper's sampler.
+    moves : sequence of str or "auto"
+        Extra steps that leave the posterior invariant, among "scale", "rotation", "shear", "column" and "noise"; "auto"
+        makes all that the engine has for these data, () is the paper's sampler.
     temper : bool, optional
         Switch the likelihood on gradually during warm-up; None does so for random starts only.
     center, scale : bool
@@ -196,7 +197,8 @@ def _stretches(
         options = replace(options, init=own_start(options.init, data, prior))
     n_threads = threads_per_chain(options.n_jobs, options.n_chains)
     engine = build_engine(data, prior, options.backend, n_threads)
-    gibbs = Gibbs(data, prior, engine, [MOVES[name]() for name in options.moves])
+    gibbs = Gibbs(data, prior, engine, moves_for(engine, options.moves))
+    options = replace(options, moves=tuple(move.name for move in gibbs.moves))
     labels = Labels.of(data)
     layout = Layout(prior, labels)
     path = options.path
@@ -285,7 +287,10 @@ def _finished(run: RunFolder, n_draws: int) -> MCMCPosterior | None:
         return None
 
 
-def _moves(moves: Any) -> tuple[str, ...]:
+def _moves(moves: Any) -> tuple[str, ...] | None:
+    """The names asked for; None for all that there are."""
+    if isinstance(moves, str) and moves == "auto":
+        return None
     if isinstance(moves, str) or not isinstance(moves, Iterable):
         raise TypeError(
             f"moves must be a list of names among {tuple(MOVES)}; got {moves!r}; pass a list, or () for none"

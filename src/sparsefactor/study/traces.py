@@ -198,10 +198,10 @@ class Walk:
     def measured(self) -> dict[str, float]:
         return self.gauge.measure(self.estimate())
 
-    def finished(self, number: int, recipe: Recipe) -> Trace:
+    def finished(self, number: int, recipe: Recipe, moves: list[str]) -> Trace:
         assert self.at is not None
         self.watch.look(self.seconds, self.at.sweep, self.measured, now=True)
-        facts = {"log_joint": self.at.log_joint, "moves": moves_of(recipe), "kept": self.means.n}
+        facts = {"log_joint": self.at.log_joint, "moves": moves, "kept": self.means.n}
         name = "random" if recipe == "plain" else "vi"
         return Trace(number, name, self.watch.points, self.estimate(), self.at.sweep, self.seconds, facts)
 
@@ -233,14 +233,15 @@ def chains(
 
     # The draws are added up as they come, so that the sampler itself need not keep them.
     lengths: dict[str, Any] = {"n_chains": n_chains, "n_warmup": n_warmup, "n_draws": 1, "thin": n_draws * thin}
-    sampled(X, prior, seed=seed, callback=callback, **lengths, **(PLAIN_MCMC if recipe == "plain" else {}))
-    return [walk.finished(number, recipe) for number, walk in enumerate(walks)]
+    mc = sampled(X, prior, seed=seed, callback=callback, **lengths, **(PLAIN_MCMC if recipe == "plain" else {}))
+    moves = list(mc.record["settings"]["moves"])
+    return [walk.finished(number, recipe, moves) for number, walk in enumerate(walks)]
 
 
-def sampled(X: Any, prior: sf.Prior, **settings: Any) -> None:
+def sampled(X: Any, prior: sf.Prior, **settings: Any) -> sf.MCMCPosterior:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", sf.SamplingWarning)  # of the few draws it keeps
-        sf.sample(X, prior, **MCMC, **settings)
+        return sf.sample(X, prior, **MCMC, **settings)
 
 
 def load_kernels(X: Any, prior: sf.Prior) -> None:
@@ -259,16 +260,12 @@ class _Nothing:
         return {}
 
 
-def moves_of(recipe: Recipe) -> list[str]:
-    return [] if recipe == "plain" else list(defaults_of(sf.sample, "moves")["moves"])
-
-
 def recipe_of(method: str) -> dict[str, Any]:
     """What the package's defaults add to a unit's settings, so that changed defaults make it another unit."""
     if method in ("vi_default", "vi_mean"):
         return {"defaults": defaults_of(sf.fit_vi, "max_iter", "tol", "rtol")}
     if method == "mcmc_default":
-        return {"defaults": {"moves": moves_of("default")}}
+        return {"defaults": defaults_of(sf.sample, "moves")}
     return {}
 
 

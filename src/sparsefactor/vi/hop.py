@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..gibbs.moves import MOVES
+from ..gibbs.moves import moves_for
 from ..gibbs.sweep import Gibbs
 from ..kernels.contract import VIColumns, VIRows
 from ..kernels.noise import row_stream, stream_key
@@ -67,7 +67,7 @@ class Hops:
             if cavi.prior.K != K:
                 prior = cavi.prior.take(np.arange(K))
                 cavi = CAVI(data, prior, cavi.engine.with_prior(prior), joint=cavi.joint)
-            moves = [MOVES[name]() for name in USED]
+            moves = moves_for(cavi.engine, [name for name in USED if name in cavi.engine.moves])
             for move in moves:
                 move.every = EVERY  # a run is judged by where it ends, and moves take most of its time
             self.kits[K] = cavi, Gibbs(data, cavi.prior, cavi.engine, moves)
