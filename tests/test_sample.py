@@ -14,10 +14,12 @@ import pandas as pd
 import pytest
 
 import sparsefactor as sf
+from sparsefactor.engine.blocks import Blocks
 from sparsefactor.mcmc.finish import label
 from sparsefactor.mcmc.progress import Display
 from sparsefactor.signals import add_signal
 from sparsefactor.storage.draws import MemoryDraws
+from sparsefactor.vi.fit import fit_on
 
 PRIOR = sf.Prior(n_factors=2, inclusion=0.5)
 SHORT = {"n_chains": 2, "n_warmup": 30, "n_draws": 20}
@@ -226,6 +228,21 @@ def test_a_prior_moves_and_starts_of_other_kinds_are_refused(easy):
         sf.sample(easy.X, PRIOR, **SHORT, init=sf.Start("mine", L, np.full_like(F, np.nan)))
 
 
+@pytest.mark.parametrize("init", ["auto", "optima"])
+@pytest.mark.parametrize("modules", [1, 2])
+def test_starts_and_chains_share_one_engine(easy, monkeypatch, init, modules):
+    built, blocks = [], Blocks.__init__
+
+    def counted(self, *args):
+        built.append(self)
+        blocks(self, *args)
+
+    monkeypatch.setattr(Blocks, "__init__", counted)
+    prior = sf.Prior(n_factors=2, inclusion=sf.Beta(1, 1), n_modules=modules)
+    sf.sample(easy.X, prior, **SHORT, init=init)
+    assert len(built) == 1
+
+
 def test_moves_that_the_engine_has_not_are_refused_or_left_out(easy):
     X = easy.X.copy()
     X[0, 0] = np.nan
@@ -247,12 +264,10 @@ def test_numpy_numbers_are_numbers(easy, tmp_path):
 
 @pytest.mark.parametrize("init", ["auto", "optima"])
 def test_an_interrupt_of_the_starts_is_an_interrupt(easy, monkeypatch, init):
-    fit_vi = sf.fit_vi
+    def half_done(*args) -> sf.VIPosterior:
+        return replace(fit_on(*args), status=sf.posterior.Status.INTERRUPTED)
 
-    def half_done(*args, **kwargs) -> sf.VIPosterior:
-        return replace(fit_vi(*args, **kwargs), status=sf.posterior.Status.INTERRUPTED)
-
-    monkeypatch.setattr(sys.modules["sparsefactor.mcmc.dispersed"], "fit_vi", half_done)
+    monkeypatch.setattr(sys.modules["sparsefactor.mcmc.dispersed"], "fit_on", half_done)
     with pytest.raises(KeyboardInterrupt):
         sf.sample(easy.X, PRIOR, **SHORT, init=init)
 

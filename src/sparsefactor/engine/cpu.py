@@ -107,6 +107,10 @@ class CpuEngine(CpuMoves, RowVerbs):
             self.data, prior, self.n_threads, _split_small=self.split_small, _blocks=self.blocks if shared else None
         )
 
+    def with_threads(self, n_threads: int) -> CpuEngine:
+        """The same engine on so many threads."""
+        return CpuEngine(self.data, self.prior, n_threads, _split_small=self.split_small, _blocks=self.blocks)
+
     # ---- how much work there is -------------------------------------------------------------------------------
 
     def _row_cost(self, per_row: float, per_loading: float, per_product: float) -> float:

@@ -55,6 +55,10 @@ class PinnedEngine(RowVerbs):
         """The same engine under another prior."""
         return PinnedEngine(self.inner.with_prior(extended(prior, self.d)), self.data, prior)
 
+    def with_threads(self, n_threads: int) -> PinnedEngine:
+        """The same engine on so many threads."""
+        return PinnedEngine(self.inner.with_threads(n_threads), self.data, self.prior)
+
     @property
     def moves(self) -> tuple[str, ...]:
         """Those of the engine inside, but that given activations cannot be integrated out."""

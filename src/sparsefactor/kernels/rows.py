@@ -7,6 +7,7 @@ and comes out has the size of K, N or a few numbers; rows are handed on as they 
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,10 @@ class RowVerbs(StartVerbs):
 
     data: Data
     prior: Prior
+
+    def with_threads(self, n_threads: int) -> Any:
+        """The same engine: it has no threads."""
+        return self
 
     @property
     def moves(self) -> tuple[str, ...]:

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from ..arrange import back_to
-from ..data import Data
+from ..kernels.protocol import Engine
 from ..model import Prior
 from ..posterior import Status, VIPosterior
 from ..start import PORTFOLIO, Start
-from ..vi.fit import ConvergenceWarning, fit_vi
+from ..vi.fit import ConvergenceWarning, Options, fit_on, options_of
 from ..vi.modules import one_module
 
 INFLATION = 2.0  # chains start this many times as far from the optimum as q thinks a draw would lie
@@ -47,27 +47,24 @@ def stop_if_interrupted(vi: VIPosterior) -> None:
         )
 
 
-def searched_start(data: Data, prior: Prior, chain: int, seed: int, **settings: Any) -> Start:
-    """Around the best optimum of a search of the chain's own. settings: of fit_vi."""
+def searched_start(engine: Engine, prior: Prior, chain: int, seed: int, callback: Any) -> Start:
+    """Around the best optimum of a search of the chain's own. engine: under the prior in one module."""
     own = int(np.random.SeedSequence([seed, chain]).generate_state(1)[0])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # a start need not have converged
-        vi = fit_vi(data, one_module(prior), seed=own, max_iter=500, tol=1e-2, progress=False, **settings)
-    stop_if_interrupted(vi)
-    return dispersed_start(vi, prior, np.random.default_rng([seed, chain, 3]), data.unit)
+    vi = found_by(engine, prior, options_of(seed=own, max_iter=500, tol=1e-2, callback=callback))
+    return dispersed_start(vi, prior, np.random.default_rng([seed, chain, 3]), engine.data.unit)
 
 
-def optimum_start(data: Data, prior: Prior, chain: int, seed: int, **settings: Any) -> Start:
-    """At the VI optimum that a start of the chain's own climbs to."""
-    sought = one_module(prior)
+def optimum_start(engine: Engine, prior: Prior, chain: int, seed: int, callback: Any) -> Start:
+    """At the VI optimum that a start of the chain's own climbs to. engine: under the prior in one module."""
+    climb = {"init": PORTFOLIO[chain % len(PORTFOLIO)], "n_trials": 1, "race": False, "seed": seed + chain}
+    vi = found_by(engine, prior, options_of(tol=1e-2, callback=callback, **climb))
+    return dispersed_start(vi, one_module(prior), np.random.default_rng([seed, chain, 3]), engine.data.unit)
+
+
+def found_by(engine: Engine, prior: Prior, options: Options) -> VIPosterior:
+    """The fit that a start is taken from; chains sort the features themselves."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # a start need not have converged
-        climb: dict[str, Any] = {
-            "init": PORTFOLIO[chain % len(PORTFOLIO)],
-            "n_trials": 1,
-            "race": False,
-            "seed": seed + chain,
-        }
-        vi = fit_vi(data, sought, tol=1e-2, progress=False, **climb, **settings)
+        vi = fit_on(engine, one_module(prior), options)
     stop_if_interrupted(vi)
-    return dispersed_start(vi, sought, np.random.default_rng([seed, chain, 3]), data.unit)
+    return vi

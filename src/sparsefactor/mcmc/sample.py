@@ -28,6 +28,7 @@ from ..record import record_of
 from ..start import Start, own_start, starts
 from ..storage.draws import Layout, MemoryDraws, Sink
 from ..storage.result import read_result, save_result, with_draws
+from ..vi.modules import one_module
 from . import run_folder
 from .chain import Chain
 from .checkpoint import Checkpoint
@@ -341,12 +342,12 @@ def chain_starts(
             yield options.init
     elif options.init in ("auto", "optima"):
         sought = searched_start if options.init == "auto" else optimum_start
+        engine = gibbs.engine.with_prior(one_module(prior)).with_threads(threads_per_chain(options.n_jobs, 1))
         for chain in range(options.n_chains):
             if bars is not None:
                 bars.show("starts", f"VI looks for that of chain {chain}, of {options.n_chains}")
             told = watcher.of_start(chain, options.plan)
-            settings = {"backend": options.backend, "n_threads": threads_per_chain(options.n_jobs, 1), "callback": told}
-            yield sought(gibbs.data, prior, chain, options.seed, **settings)
+            yield sought(engine, prior, chain, options.seed, told)
         if bars is not None:
             bars.show("starts", f"found for {options.n_chains} chains")
     else:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -15,6 +16,7 @@ from ..checks import check_watching, checked_choice, checked_count, checked_flag
 from ..data import Data, as_data
 from ..engine import build_engine
 from ..engine.threads import single_blas_thread
+from ..kernels.protocol import Engine
 from ..model import Prior, checked_prior
 from ..posterior import Status, VIPosterior
 from ..progress import Bars, is_shown
@@ -201,13 +203,21 @@ def fit_vi(
         data.refuse_lost_digits()
     bars = Bars() if is_shown(progress) else None
     with single_blas_thread(), bars or nullcontext():
-        return _fit(data.at_ordinary_size(), prior, options, bars)
+        engine = build_engine(data.at_ordinary_size(), one_module(prior), options.backend, options.n_threads)
+        return fit_on(engine, prior, options, bars)
 
 
-def _fit(data: Data, prior: Prior, options: Options, bars: Bars | None) -> VIPosterior:
-    plain = one_module(prior)
-    engine = build_engine(data, plain, options.backend, options.n_threads)
-    cavi = CAVI(data, plain, engine, joint=options.activations == "joint")
+def options_of(**changes: Any) -> Options:
+    """The settings of fit_vi by default, but for these."""
+    names = {field.name for field in fields(Options)}
+    own = {name: p.default for name, p in inspect.signature(fit_vi).parameters.items() if name in names}
+    return Options(**(own | changes))
+
+
+def fit_on(engine: Engine, prior: Prior, options: Options, bars: Bars | None = None) -> VIPosterior:
+    """The fit on an engine that was built for the data and the prior's factors, in one module."""
+    data = engine.data
+    cavi = CAVI(data, one_module(prior), engine, joint=options.activations == "joint")
     trials: list[Trial] = []
     watcher = Watcher(trials, data.unit, elbo_shift(data), options.callback, bars)
     search = Search(cavi, options, trials, watcher)
