@@ -13,7 +13,7 @@ help:
 	@echo "make test       install and run the tests (test-slow: the long ones)"
 	@echo "make test-scverse   tests with AnnData, MuData and scanpy, in a .venv of their own"
 	@echo "make lint       ruff, mypy and the direction of imports"
-	@echo "make bench      measure what is fast"
+	@echo "make bench      measure what is fast, beside the last commit (AGAINST=REF: another)"
 	@echo "make docs       build the documentation into site/"
 	@echo "make clean      remove what the targets made, except $(VENV)"
 
@@ -54,8 +54,9 @@ lint: $(VENV)/.installed-dev
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports
 
+AGAINST ?= HEAD
 bench: $(VENV)/.installed-test
-	$(PY) -m benchmarks
+	$(PY) -m benchmarks --against $(AGAINST)
 
 # Its tutorials need scanpy, which holds pandas below 3: apart, as test-scverse.
 docs:

@@ -1,12 +1,11 @@
 """Milliseconds per sweep, beside the time of the bare matrix products, which no implementation can beat.
 
-    python -m benchmarks.speed [--out FILE] [--quick]
+    python -m benchmarks.speed [--against REF] [--out FILE] [--quick]
 
-The column "before" has what FILE said, on whatever machine that was.
+With --against, the version REF (a commit, branch or tag) is measured in alternation with this one.
 
 A sweep is everything: row pass, column step, ELBO or log joint, noise. The products are Y F' and (tau L)' Y through
-NumPy on as many BLAS threads as cores, in the same process, interleaved with the sweeps, so that a noisy machine
-slows both.
+NumPy on as many BLAS threads as cores, interleaved with the sweeps, so that a noisy machine slows both.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from typing import Any
 import numpy as np
 
 import sparsefactor as sf
+from benchmarks.against import measured, versions
 from sparsefactor.data import as_data
 from sparsefactor.engine import build_engine
 from sparsefactor.engine.threads import available_cores, single_blas_thread
@@ -114,26 +114,29 @@ def products_ms(G: int, N: int, K: int, dtype: Any, seconds: float) -> float:
     return median_ms(run, seconds)
 
 
-def table(seconds: float, before: dict[str, float]) -> list[dict[str, Any]]:
-    """before: milliseconds of each job on all cores, as they were."""
+def table(seconds: float, against: str | None) -> list[dict[str, Any]]:
+    """against: the version, by commit, branch or tag, that this one is measured in alternation with."""
     lines = []
-    columns = ("R/C++", "target", "before", "1 core", "all", "BLAS", "ratio")
+    before = ("1 core", "all", "1 core", "all", "ratio") if against else ("1 core", "all")
+    columns = ("R/C++", "target", *before, "BLAS", "ratio")
+    if against:
+        print(f"{'':62s} {against[:17]:>17s} {'now':>17s} now/then")
     print(f"{'job':44s} " + " ".join(f"{name:>8s}" for name in columns))
-    for method, G, N, K, missing, dtype, theirs, target in JOBS:
-        data, prior, start = problem(G, N, K, missing, dtype)
-        floor = products_ms(G, N, K, np.dtype(dtype), seconds / 2)
-        with single_blas_thread():
-            one = median_ms(stepper(method, data, prior, start, 1), seconds)
-            every = median_ms(stepper(method, data, prior, start, None), seconds)
-        floor = min(floor, products_ms(G, N, K, np.dtype(dtype), seconds / 2))
-        name = f"{method} {G} x {N}, K {K}, " + ("complete" if not missing else f"{missing:.0%} missing")
-        name += "" if dtype == "float64" else f", {dtype}"
-        figures = (theirs, target, before.get(name), one, every, floor, min(one, every) / floor)
-        print(f"{name:44s} " + " ".join("       -" if x is None else f"{x:8.3f}" for x in figures), flush=True)
-        lines.append(
-            {"job": name, "r_package_ms": theirs, "target_ms": target, "one_core_ms": one, "all_cores_ms": every,
-             "blas_ms": floor, "reached": None if target is None else every <= target}
-        )  # fmt: skip
+    with versions(against) as running:
+        for method, G, N, K, missing, dtype, theirs, target in JOBS:
+            job = (method, G, N, K, missing, dtype)
+            floor = products_ms(G, N, K, np.dtype(dtype), seconds / 2)
+            one, every = measured(running, job, 1, seconds), measured(running, job, None, seconds)
+            floor = min(floor, products_ms(G, N, K, np.dtype(dtype), seconds / 2))
+            name = f"{method} {G} x {N}, K {K}, " + ("complete" if not missing else f"{missing:.0%} missing")
+            name += "" if dtype == "float64" else f", {dtype}"
+            then = (one[0], every[0], one[-1], every[-1], every[-1] / every[0]) if against else (one[0], every[0])
+            figures = (theirs, target, *then, floor, min(one[-1], every[-1]) / floor)
+            print(f"{name:44s} " + " ".join("       -" if x is None else f"{x:8.3f}" for x in figures), flush=True)
+            line = {"job": name, "r_package_ms": theirs, "target_ms": target, "one_core_ms": one[-1],
+                    "all_cores_ms": every[-1], "blas_ms": floor,
+                    "reached": None if target is None else every[-1] <= target}  # fmt: skip
+            lines.append(line | ({"one_core_before_ms": one[0], "all_cores_before_ms": every[0]} if against else {}))
     return lines
 
 
@@ -188,18 +191,17 @@ def memory() -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("benchmarks/speed.json"))
+    parser.add_argument("--against", metavar="REF", help="a commit, branch or tag to measure in alternation")
     parser.add_argument("--quick", action="store_true", help="a fifth of the time")
     options = parser.parse_args()
     seconds = 0.4 if options.quick else 2.0
     print(
         f"{platform.processor() or platform.machine()}, {available_cores()} cores, Python {platform.python_version()}"
     )
-    before = {}
-    if options.out.exists():
-        before = {line["job"]: line["all_cores_ms"] for line in json.loads(options.out.read_text())["sweeps"]}
     results = {
         "cores": available_cores(),
-        "sweeps": table(seconds, before),
+        "against": options.against,
+        "sweeps": table(seconds, options.against),
         "scaling": scaling(seconds / 2),
         "memory": memory(),
     }
