@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
+from scipy.special import digamma, gammaln
 from tests.helpers.elbo import direct_elbo, q_of
 from tests.helpers.problems import prior_for, random_vi_state, small_data
 
@@ -32,13 +33,14 @@ SETTINGS = [
 ]
 
 
-def with_design(data, d=2, precision=0.3, seed=5):
+def with_design(data, d=2, precision=0.3, seed=5, slab=False):
+    """slab: the first direction is flat still, as an intercept is."""
     basis = np.random.default_rng(seed).standard_normal((d, data.n_samples))
-    return replace(data, design=Design(basis, False, None, precision))
+    return replace(data, design=Design(basis, slab, None, precision, slab=slab))
 
 
-def cavi_for(noise, inclusion, joint, missing, groups, backend="reference") -> CAVI:
-    data = with_design(small_data(missing=missing))
+def cavi_for(noise, inclusion, joint, missing, groups, backend="reference", slab=False) -> CAVI:
+    data = with_design(small_data(missing=missing), slab=slab)
     prior = prior_for(2, inclusion=inclusion, noise=noise, groups=groups).in_units_of(data)
     return CAVI(data, prior, build_engine(data, prior, backend), joint=joint)
 
@@ -56,8 +58,11 @@ def replace_design(cavi: CAVI) -> CAVI:
     return CAVI(data, cavi.prior, build_engine(data, cavi.prior, "reference"), joint=cavi.joint)
 
 
-def whole_elbo(cavi: CAVI, state) -> float:
-    """The ELBO of the model with the directions, from that of the factors on what they leave."""
+def whole_elbo(cavi: CAVI, state, before=None) -> float:
+    """The ELBO of the model with the directions, from that of the factors on what they leave.
+
+    before: the rows that precisions of slabs were updated from.
+    """
     data, design = cavi.data, cavi.data.design
     base, var = state.rows.base, state.rows.base_var
     q = q_of(data, cavi.prior, state.rows, state.columns)
@@ -65,8 +70,24 @@ def whole_elbo(cavi: CAVI, state) -> float:
     observed = np.ones(data.Y.shape) if data.observed is None else data.observed
     tau = state.rows.tau[:, None] if cavi.prior.noise == "feature" else cavi.weight(state.columns)[None, :]
     total -= 0.5 * np.sum(tau * observed * (var @ design.basis**2))
-    alpha = design.precision
-    return total + 0.5 * float(np.sum(np.log(alpha) + np.log(var) + 1.0 - alpha * (base**2 + var)))
+    if before is None:
+        alpha = design.precision
+        return total + 0.5 * float(np.sum(np.log(alpha) + np.log(var) + 1.0 - alpha * (base**2 + var)))
+    a, b = cavi.prior.loading_shape, np.atleast_1d(cavi.prior.loading_rate)
+    groups = cavi.prior.group_index if cavi.prior.grouped else np.zeros(6, dtype=int)
+    for v in range(groups.max() + 1):
+        own = groups == v
+        for p in range(2):
+            shape, rate = a + 0.5 * own.sum(), b[v % len(b)] + 0.5 * np.sum((before.base**2 + before.base_var)[own, p])
+            mean, log_mean = shape / rate, digamma(shape) - np.log(rate)
+            if not design.learnt[p]:
+                mean, log_mean = design.precision, np.log(design.precision)
+            else:  # E log p(alpha) and the entropy of q(alpha)
+                total += a * np.log(b[v % len(b)]) - gammaln(a) + (a - 1) * log_mean - b[v % len(b)] * mean
+                total += stats.gamma.entropy(shape, scale=1 / rate)
+            second = base[own, p] ** 2 + var[own, p]
+            total += 0.5 * np.sum(log_mean + np.log(var[own, p]) + 1.0 - mean * second)
+    return float(total)
 
 
 @pytest.mark.parametrize(("noise", "inclusion", "joint", "missing", "groups"), SETTINGS)
@@ -81,6 +102,19 @@ def test_the_elbo_is_complete_and_never_falls(noise, inclusion, joint, missing, 
         trace.append(state.elbo)
     assert np.all(np.diff(trace) >= -1e-9)
     assert state.elbo == pytest.approx(whole_elbo(cavi, state), rel=1e-9)
+
+
+@pytest.mark.parametrize(("noise", "inclusion", "joint", "missing", "groups"), SETTINGS)
+def test_with_slabs_the_elbo_is_complete_and_never_falls(noise, inclusion, joint, missing, groups):
+    cavi = cavi_for(noise, inclusion, joint, missing, groups, "cpu", slab=True)
+    state = started(cavi)
+    trace = [state.elbo]
+    for _ in range(60):
+        before = state.rows
+        state = cavi.sweep(state)
+        trace.append(state.elbo)
+    assert np.all(np.diff(trace) >= -1e-9)
+    assert state.elbo == pytest.approx(whole_elbo(cavi, state, before), rel=1e-9)
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
@@ -112,8 +146,9 @@ def test_a_slide_leaves_the_fit_as_it_is_and_raises_the_elbo(missing):
 
 @pytest.mark.parametrize("noise", ["feature", "shared", "sample"])
 @pytest.mark.parametrize("missing", [0.0, 0.3])
-def test_the_log_joint_of_a_sweep_is_that_of_the_whole_model(noise, missing):
-    data = with_design(small_data(missing=missing))
+@pytest.mark.parametrize("slab", [False, True])
+def test_the_log_joint_of_a_sweep_is_that_of_the_whole_model(noise, missing, slab):
+    data = with_design(small_data(missing=missing), slab=slab)
     prior = prior_for(2, inclusion=sf.Beta(1.5, 2.5), noise=noise).in_units_of(data)
     gibbs = Gibbs(data, prior, build_engine(data, prior, "cpu"))
     rng = np.random.default_rng(0)
@@ -122,7 +157,13 @@ def test_the_log_joint_of_a_sweep_is_that_of_the_whole_model(noise, missing):
     tau = {"feature": state.rows.tau, "shared": state.tau[:1], "sample": state.tau}[noise]
     rest = data.less(state.rows.base)
     whole = log_joint(rest, prior, L=state.rows.L * state.scale, F=state.F, Z=state.rows.Z, tau=tau, alpha=alpha, pi=pi)
-    whole += np.sum(stats.norm.logpdf(state.rows.base, scale=data.design.precision**-0.5))
+    precision, base = np.array([data.design.precision] * 2), state.rows.base
+    if slab:
+        precision[1] = 1.7  # whatever it is, less its density given the loadings
+        whole += stats.gamma.logpdf(1.7, prior.loading_shape, scale=1 / prior.loading_rate)
+        given = prior.loading_shape + 3.0, 1 / (prior.loading_rate + 0.5 * np.sum(base[:, 1] ** 2))
+        whole -= stats.gamma.logpdf(1.7, given[0], scale=given[1])
+    whole += np.sum(stats.norm.logpdf(base, scale=precision**-0.5))
     shape, rate = prior.loading_shape + 0.5 * sums.active, prior.loading_rate + 0.5 * sums.l2
     whole -= np.sum(stats.gamma.logpdf(alpha, shape, scale=1 / rate))
     whole -= np.sum(stats.beta.logpdf(pi, 1.5 + sums.active, 2.5 + 6 - sums.active))
@@ -159,6 +200,52 @@ def test_covariates_take_no_factor(missing, noise):
     assert np.sqrt(np.nanmean((kept - X) ** 2)) < 0.6 * np.nanstd(sim.X)
 
 
+@pytest.mark.parametrize("missing", [0.0, 0.1])
+def test_slabs_shrink_what_covariates_do_little_to(missing):
+    """A strong batch is left as it is; an age that does nothing is all but taken out."""
+    _, known, effect, X = batched(missing=missing)
+    nothing = pd.DataFrame({"batch": known["batch"], "age": np.random.default_rng(3).uniform(20, 70, 60)})
+    X = X - known[["age"]].to_numpy() @ effect[:, 1:].T
+    prior = sf.Prior(n_factors=4)
+    flat = sf.fit_vi(X, prior, covariates=nothing)
+    slab = sf.fit_vi(X, prior, covariates=nothing, covariate_loadings="slab")
+    assert (~slab.empty).sum() == 2
+    np.testing.assert_allclose(slab.covariate_loadings_mean[:, 0], effect[:, 0], atol=0.15 * np.abs(effect).max())
+    error = [np.sqrt(np.mean(p.covariate_loadings_mean[:, 1] ** 2)) for p in (flat, slab)]
+    assert error[1] < 0.6 * error[0]
+    mc = sf.sample(
+        X,
+        sf.Prior(n_factors=2),
+        covariates=nothing,
+        covariate_loadings="slab",
+        n_chains=2,
+        n_warmup=100,
+        n_draws=200,
+        progress=False,
+    )
+    apart = mc.covariate_loadings_mean[:, 0] - slab.covariate_loadings_mean[:, 0]
+    assert np.sqrt(np.mean(apart**2)) < 0.05 * np.abs(effect).max()
+    assert np.sqrt(np.mean(mc.covariate_loadings_mean[:, 1] ** 2)) < 0.7 * error[0]
+    ratio = mc.covariate_loadings_sd / slab.covariate_loadings_sd
+    assert 0.7 < np.median(ratio[:, 0]) < 1.5
+
+
+def test_standard_deviations_of_covariates_loadings_are_those_of_a_regression():
+    """Without factors to speak of, flat loadings have the spread of least squares."""
+    rng = np.random.default_rng(0)
+    known = np.column_stack([np.arange(60) % 2, rng.uniform(20, 70, 60)])
+    known[:, 1] += 20 * known[:, 0]  # dependent
+    X = known @ rng.standard_normal((2, 40)) + rng.standard_normal((60, 40))
+    p = sf.fit_vi(X, sf.Prior(n_factors=1), covariates=known)
+    apart = known - known.mean(axis=0)
+    left = X - X.mean(axis=0) - apart @ p.covariate_loadings_mean.T
+    variance = (left**2).sum(axis=0) / 59
+    expected = np.sqrt(variance[:, None] * np.diag(np.linalg.inv(apart.T @ apart)))
+    np.testing.assert_allclose(p.covariate_loadings_sd, expected, rtol=0.1)
+    mc = sf.sample(X, sf.Prior(n_factors=1), covariates=known, n_chains=2, n_warmup=100, n_draws=300, progress=False)
+    np.testing.assert_allclose(np.median(mc.covariate_loadings_sd / expected, axis=0), 1.0, rtol=0.15)
+
+
 def test_draws_with_covariates(tmp_path):
     sim, known, effect, X = batched()
     settings = {"n_chains": 2, "n_warmup": 100, "n_draws": 150, "progress": False}
@@ -171,6 +258,7 @@ def test_draws_with_covariates(tmp_path):
     back = sf.load(tmp_path / "mc.sf")
     np.testing.assert_array_equal(back.reconstruct(), mc.reconstruct())
     np.testing.assert_array_equal(back.covariate_loadings_mean, mc.covariate_loadings_mean)
+    np.testing.assert_array_equal(back.covariate_loadings_sd, mc.covariate_loadings_sd)
     assert mc.transform(X[:5], covariates=known[:5]).shape == (5, 2)
 
 
@@ -232,6 +320,11 @@ def test_bad_covariates_are_refused(covariates, kind, match):
         sf.fit_vi(X, sf.Prior(n_factors=1), covariates=covariates)
 
 
+def test_other_kinds_of_loadings_are_refused():
+    with pytest.raises(ValueError, match="covariate_loadings must be one of"):
+        sf.fit_vi(np.eye(6), sf.Prior(n_factors=1), covariates=np.arange(6.0), covariate_loadings="ridge")
+
+
 # ---- intercepts ---------------------------------------------------------------------------------------------------
 
 
@@ -288,3 +381,9 @@ def test_the_command_line_takes_covariates(tmp_path):
     p = sf.load(tmp_path / "fit.sf")
     assert (~p.empty).sum() == 2
     assert list(p.covariate_names) == ["batch", "age"]
+    assert not p.labels.covariate_slab
+    options[-1] = str(tmp_path / "slab.sf")
+    more = ["--covariates", str(tmp_path / "known.csv"), "--covariate-loadings", "slab"]
+    done = CliRunner().invoke(app, [*options, *more])
+    assert done.exit_code == 0, done.output
+    assert sf.load(tmp_path / "slab.sf").labels.covariate_slab

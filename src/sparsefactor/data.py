@@ -144,14 +144,14 @@ class Data:
 
     # ---- a design ------------------------------------------------------------------------------------------------
 
-    def with_design(self, covariates: Any, center: bool) -> Data:
+    def with_design(self, covariates: Any, center: bool, loadings: str = "flat") -> Data:
         """The same with covariates, and an intercept where there are holes and the data are centred."""
-        design = design_of(covariates, self.sample_names, center=center, holes=not self.is_complete)
+        design = design_of(covariates, self.sample_names, center=center, holes=not self.is_complete, loadings=loadings)
         return self if design is None else replace(self, design=design)
 
     @property
     def base_precision(self) -> float:
-        """Of the loadings on a design's directions."""
+        """Of the loadings on a design's directions, but for those that have a slab."""
         given = None if self.design is None else self.design.precision
         return FLAT / self.unit_scale**2 if given is None else given
 

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .checks import checked_choice
 from .names import checked_names, shown
 
 Array = NDArray[np.float64]
 
+LOADINGS = ("flat", "slab")  # what is assumed of covariates' loadings
 INTERCEPT = "(intercept)"
 FLAT = 1e-6  # precision of a covariate's loadings, in units of the data: none to speak of
 DEPENDENT = 1e-9  # of the largest singular value: a direction below this is a combination of the others
@@ -19,7 +21,7 @@ DEPENDENT = 1e-9  # of the largest singular value: a direction below this is a c
 
 @dataclass(frozen=True, eq=False)
 class Covariates:
-    """What was given, and how it becomes orthogonal directions of mean square one."""
+    """What was given, and how it becomes directions of mean square one."""
 
     names: NDArray[Any]  # (c,)
     values: Array  # (n_samples, c)
@@ -43,6 +45,18 @@ class Design:
     intercept: bool
     covariates: Covariates | None
     precision: float | None = None  # of the loadings on them; None: flat
+    slab: bool = False  # whether the covariates' loadings have slabs whose precisions are learnt, one for each
+
+    @property
+    def learnt(self) -> NDArray[np.bool_]:
+        """(d,) the directions whose loadings have a slab of their own; those of the others are all but flat."""
+        return np.arange(len(self.basis)) >= (int(self.intercept) if self.slab else len(self.basis))
+
+    def spread(self, var: Array) -> Array:
+        """(n_features, c) standard deviations of the covariates' loadings, of variances (n_features, d)."""
+        if self.covariates is None:
+            return np.zeros((len(var), 0))
+        return np.sqrt(var[:, int(self.intercept) :] @ (self.covariates.into**2).T)
 
     def intercepts(self, base: Array) -> Array:
         """(..., n_features) of loadings (..., n_features, d); zeros where there is no intercept."""
@@ -55,22 +69,29 @@ class Design:
         return self.covariates.loadings(base[..., int(self.intercept) :])
 
 
-def design_of(covariates: Any, sample_names: NDArray[Any], *, center: bool, holes: bool) -> Design | None:
+def design_of(
+    covariates: Any, sample_names: NDArray[Any], *, center: bool, holes: bool, loadings: str = "flat"
+) -> Design | None:
     """The design for so many samples, or None where there is nothing to hold fixed.
 
     With holes, the mean of what is seen is not the mean: the intercept is then part of the model.
     """
-    given = None if covariates is None else checked_covariates(covariates, sample_names, center)
+    slab = checked_choice("covariate_loadings", loadings, LOADINGS) == "slab"
+    given = None if covariates is None else checked_covariates(covariates, sample_names, center, slab)
     rows = [np.ones((1, len(sample_names)))] if center and holes else []
     if given is not None:
         rows.append(given.directions(given.values).T)
     if not rows:
         return None
-    return Design(np.ascontiguousarray(np.vstack(rows)), center and holes, given)
+    return Design(np.ascontiguousarray(np.vstack(rows)), center and holes, given, slab=slab and given is not None)
 
 
-def checked_covariates(covariates: Any, sample_names: NDArray[Any], center: bool) -> Covariates:
-    """Covariates (n_samples, c), matched by name where both have names; anything else is refused."""
+def checked_covariates(covariates: Any, sample_names: NDArray[Any], center: bool, slab: bool = False) -> Covariates:
+    """Covariates (n_samples, c), matched by name where both have names; anything else is refused.
+
+    Their directions are orthogonal where loadings are flat, which these then do not notice. A slab belongs to a
+    covariate as it was given.
+    """
     N = len(sample_names)
     values, names = read_covariates(covariates, sample_names)
     mean = values.mean(axis=0) if center else np.zeros(values.shape[1])
@@ -90,7 +111,7 @@ def checked_covariates(covariates: Any, sample_names: NDArray[Any], center: bool
             f"covariates must leave something to explain; got {int(kept.sum())} independent ones for {N} samples; "
             "pass fewer"
         )
-    into = (Vt[kept].T / s[kept]) * np.sqrt(N) / spread[:, None]
+    into = np.diag(1.0 / spread) if slab else (Vt[kept].T / s[kept]) * np.sqrt(N) / spread[:, None]
     return Covariates(names, values, mean, into)
 
 

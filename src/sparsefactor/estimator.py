@@ -55,6 +55,8 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         Begin the next fit where this one ended.
     verbose : int
         Show the progress of the fit.
+    covariate_loadings : "flat" or "slab"
+        What is assumed of the loadings of covariates that `fit` is given; see `fit_vi`.
 
     Attributes
     ----------
@@ -95,6 +97,7 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         n_jobs: int | None = None,
         warm_start: bool = False,
         verbose: int = 0,
+        covariate_loadings: str = "flat",
     ) -> None:
         self.posterior_: VIPosterior | MCMCPosterior
         self.n_components = n_components
@@ -112,6 +115,7 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         self.n_jobs = n_jobs
         self.warm_start = warm_start
         self.verbose = verbose
+        self.covariate_loadings = covariate_loadings
 
     def fit(self, X: Any, y: Any = None, *, covariates: Any = None) -> Self:
         """Fit the model to X (n_samples, n_features), NaN where missing; y is ignored.
@@ -147,7 +151,7 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(2**31 - 1)
         shared: dict[str, Any] = {"center": self.center, "scale": self.scale, "seed": int(seed), "init": init}
-        shared["covariates"] = covariates
+        shared |= {"covariates": covariates, "covariate_loadings": self.covariate_loadings}
         jobs = effective_n_jobs(self.n_jobs)
         if self.inference == "vi":
             ends = {"n_trials": self.n_init, "tol": self.tol, "max_iter": self.max_iter, "n_threads": jobs}

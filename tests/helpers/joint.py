@@ -165,7 +165,9 @@ def joint_scores(
         state = draw_prior(prior, rng)
         if design is None:
             return state
-        base = rng.standard_normal((G, len(design.basis))) / np.sqrt(design.precision)
+        alpha = np.full(len(design.basis), design.precision)
+        drawn = rng.gamma(prior.loading_shape, 1.0 / prior.loading_rate, len(alpha))
+        base = rng.standard_normal((G, len(alpha))) / np.sqrt(np.where(design.learnt, drawn, alpha))
         return state._replace(rows=state.rows._replace(base=base))
 
     def given(state: GibbsState) -> Data:

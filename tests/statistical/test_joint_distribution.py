@@ -10,6 +10,7 @@ from tests.helpers.joint import GROUPS, K, joint_scores
 
 from sparsefactor.design import Design
 from sparsefactor.engine import build_engine
+from sparsefactor.engine.pinned import PinnedEngine
 from sparsefactor.gibbs.modules import Modules
 from sparsefactor.gibbs.moves import MOVES
 from sparsefactor.gibbs.sweep import Gibbs
@@ -322,6 +323,42 @@ def test_sampler_with_given_activations_passes(inclusion, missing, noise):
     prior = prior_of(inclusion, noise)
     scores = joint_scores(prior, compiled, missing=missing, replicates=300, moves=moves, design=DESIGN)
     assert np.abs(scores).max() < LIMIT
+
+
+SLAB = replace(DESIGN, intercept=True, slab=True)  # the first direction flat, the second with a slab of its own
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(
+    ("inclusion", "missing", "noise"),
+    [
+        (Beta(2.0, 3.0), True, "feature"),
+        pytest.param([0.3, 0.7], False, "shared", marks=pytest.mark.slow),
+    ],
+)
+def test_sampler_with_slabs_of_given_activations_passes(inclusion, missing, noise):
+    prior = prior_of(inclusion, noise)
+    moves = [MOVES[name]() for name in MOVES]
+    scores = joint_scores(prior, compiled, missing=missing, replicates=300, moves=moves, design=SLAB)
+    assert np.abs(scores).max() < LIMIT
+
+
+class WideSlab(PinnedEngine):
+    """Draws a slab's precision at twice its rate."""
+
+    def slabs(self, square):
+        given = super().slabs(square)
+        return given._replace(rate=2.0 * given.rate)
+
+
+@pytest.mark.statistical
+def test_a_sampler_with_wrong_slabs_fails():
+    def build(data, prior):
+        right = build_engine(data, prior, "cpu", n_threads=1)
+        return Gibbs(data, prior, WideSlab(right.inner, data, prior))
+
+    scores = joint_scores(prior_of([0.3, 0.7]), build, missing=False, replicates=150, design=SLAB)
+    assert np.abs(scores).max() > 2 * LIMIT
 
 
 @pytest.mark.statistical

@@ -22,11 +22,13 @@ from .console import INTERRUPTED, NOT_TRUSTED, answer, note, seconds_since, unde
 from .files import check_folder_out, check_out, read_and_say
 from .options import (
     Center,
+    CovariateLoadings,
     Covariates,
     Data,
     Factors,
     Groups,
     Inclusion,
+    LoadingsOf,
     Modules,
     Noise,
     NoiseOf,
@@ -59,6 +61,7 @@ def fit(
     modules: Modules = 1,
     groups: Groups = None,
     covariates: Covariates = None,
+    covariate_loadings: CovariateLoadings = LoadingsOf.flat,
     noise: NoiseOf = Noise.feature,
     trials: Annotated[
         int | None,
@@ -88,6 +91,7 @@ def fit(
             center=center,
             scale=scale,
             covariates=read_covariates(covariates),
+            covariate_loadings=covariate_loadings.value,
             seed=seed,
             progress=progress,
         )
@@ -126,6 +130,7 @@ def sample(
     modules: Modules = 1,
     groups: Groups = None,
     covariates: Covariates = None,
+    covariate_loadings: CovariateLoadings = LoadingsOf.flat,
     noise: NoiseOf = Noise.feature,
     chains: Annotated[int, typer.Option(min=1)] = 4,
     warmup: Annotated[int, typer.Option(min=0, help="Sweeps of each chain that are not kept.")] = 500,
@@ -161,6 +166,7 @@ def sample(
             center=center,
             scale=scale,
             covariates=read_covariates(covariates),
+            covariate_loadings=covariate_loadings.value,
         )
     except KeyboardInterrupt:
         kept = f"What was drawn is kept in {folder}" if folder.exists() else "Nothing was drawn yet"

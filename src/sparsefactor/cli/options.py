@@ -46,6 +46,14 @@ class Noise(StrEnum):
     sample = "sample"
 
 
+class LoadingsOf(StrEnum):
+    flat = "flat"
+    slab = "slab"
+
+
+CovariateLoadings = Annotated[
+    LoadingsOf, typer.Option(help="Loadings of covariates unpenalised, or shrunk by a slab each.")
+]
 NoiseOf = Annotated[Noise, typer.Option(help="What has a noise level of its own.")]
 
 

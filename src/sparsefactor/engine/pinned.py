@@ -2,15 +2,17 @@
 
 The engine inside has as many factors more as there are directions, all of them included in every row. Whoever asks sees
 the free factors alone: rows carry the directions' loadings along as `base`, and sums come with what these explain taken
-off, so that column steps, moves and searches need not know of them.
+off, so that column steps, moves and searches need not know of them. Where directions have slabs of their own, these
+follow from the rows that come in (1.12): before each pass their precisions are updated, or drawn, given those.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import digamma, gammaln
 
 from ..data import Data
 from ..kernels.contract import (
@@ -26,9 +28,10 @@ from ..kernels.contract import (
     VIColumns,
     VIRows,
 )
+from ..kernels.noise import slab_generator
 from ..kernels.protocol import Engine
 from ..kernels.rows import RowVerbs
-from ..model import LOG_2PI, Beta, Prior
+from ..model import LOG_2PI, Beta, Prior, gamma_kl
 
 CERTAIN = 80.0  # prior log odds of a direction's inclusion: its probability is one to the last bit
 
@@ -41,6 +44,20 @@ def extended(prior: Prior, d: int) -> Prior:
     return replace(prior, n_factors=prior.K + d, inclusion=inclusion, factor_names=None)
 
 
+class PinnedNoise(NamedTuple):
+    """The rows' noise, and where the slabs' precisions are drawn from."""
+
+    rows: Any
+    slabs: np.random.Generator
+
+
+class Slabs(NamedTuple):
+    """Gamma(shape, rate) of the precisions of directions' loadings, (d,) or (d, V), given these loadings."""
+
+    shape: Array
+    rate: Array
+
+
 class PinnedEngine(RowVerbs):
     """`Engine` of the free factors, around an engine with the directions as further ones."""
 
@@ -48,7 +65,7 @@ class PinnedEngine(RowVerbs):
         assert data.design is not None
         self.inner, self.data, self.prior, self.K = inner, data, prior.in_units_of(data), prior.K
         self.C = data.design.basis
-        self.d, self.alpha = len(self.C), data.base_precision
+        self.d, self.flat, self.learnt = len(self.C), data.base_precision, data.design.learnt
         self.name = inner.name
 
     def with_prior(self, prior: Prior) -> PinnedEngine:
@@ -66,15 +83,37 @@ class PinnedEngine(RowVerbs):
 
     # ---- between the two views ------------------------------------------------------------------------------------
 
-    def pad(self, values: Array, value: float, axis: int = 0) -> Array:
+    def pad(self, values: Array, value: float | Array, axis: int = 0) -> Array:
         """Values with d more entries along an axis; what is empty stays so."""
         if not values.size:
             return values
         shape = list(values.shape)
         shape[axis] = self.d
-        return np.concatenate([values, np.full(shape, value)], axis=axis)
+        return np.concatenate([values, np.broadcast_to(value, shape)], axis=axis)
 
-    def whole_message(self, message: Message) -> Message:
+    def slabs(self, square: Array) -> Slabs:
+        """Of the directions' precisions given (G, d) squares of their loadings."""
+        prior, l2 = self.prior, self.prior.sums(square)
+        sizes = prior.group_sizes if prior.grouped else np.array(float(len(square)))
+        shape = np.broadcast_to(prior.loading_shape + 0.5 * sizes, l2.shape)
+        return Slabs(shape, prior.loading_rate + 0.5 * l2)
+
+    def precisions(self, slabs: Slabs) -> tuple[Array, Array]:
+        """Means of the directions' precisions and of their logarithms; those without a slab have the flat one."""
+        learnt = self.learnt if slabs.rate.ndim == 1 else self.learnt[:, None]
+        alpha = np.where(learnt, slabs.shape / slabs.rate, self.flat)
+        return alpha, np.where(learnt, digamma(slabs.shape) - np.log(slabs.rate), np.log(self.flat))
+
+    def base_density(self, base: Array) -> float:
+        """The log density of the directions' loadings (G, d), precisions of slabs integrated out (1.12)."""
+        flat = base[:, ~self.learnt]
+        total = 0.5 * np.sum(np.log(self.flat) - LOG_2PI - self.flat * flat**2)
+        shape, rate = (values[self.learnt] for values in self.slabs(base**2))
+        a, b = self.prior.loading_shape, self.prior.loading_rate
+        total += np.sum(a * np.log(b) - gammaln(a) + gammaln(shape) - shape * np.log(rate))
+        return float(total - 0.5 * LOG_2PI * len(base) * self.learnt.sum())
+
+    def whole_message(self, message: Message, alpha: Array, log_alpha: Array) -> Message:
         K, C = self.K, self.C
         weighted = (C * message.weight).T
         gram = np.empty((K + self.d, K + self.d))
@@ -90,8 +129,8 @@ class PinnedEngine(RowVerbs):
             F=np.hstack([message.F, weighted]),
             gram=gram,
             share=share,
-            alpha=self.pad(message.alpha, self.alpha),
-            log_alpha=self.pad(message.log_alpha, np.log(self.alpha)),
+            alpha=self.pad(message.alpha, alpha),
+            log_alpha=self.pad(message.log_alpha, log_alpha),
             logit=self.pad(message.logit, CERTAIN, axis=-1),
             scale=self.pad(message.scale, 1.0),
             log_in=self.pad(message.log_in, 0.0),
@@ -134,10 +173,11 @@ class PinnedEngine(RowVerbs):
             rows.member,
         )
 
-    def whole_columns(self, columns: GibbsColumns) -> GibbsColumns:
+    def whole_columns(self, columns: GibbsColumns, rows: GibbsRows) -> GibbsColumns:
+        """For moves, which leave the directions' loadings as they are, whatever their precisions."""
         return GibbsColumns(
             F=np.vstack([columns.F, self.C]),
-            alpha=self.pad(columns.alpha, self.alpha),
+            alpha=self.pad(columns.alpha, self.precisions(self.slabs(rows.base**2))[0]),
             logit=self.pad(columns.logit, CERTAIN, axis=-1),
             weight=columns.weight,
             scale=self.pad(columns.scale, 1.0),
@@ -149,10 +189,12 @@ class PinnedEngine(RowVerbs):
         return None
 
     def vi_row_pass(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]:
-        new, sums = self.inner.vi_row_pass(self.whole_vi(rows), self.whole_message(message))
-        if self.prior.n_modules == 1:  # with modules, log odds of inclusion are not part of the term
-            sure = CERTAIN * len(rows.mu) * self.d
-            sums = sums._replace(elbo=sums.elbo._replace(loadings=sums.elbo.loadings - sure))
+        slabs = self.slabs(rows.base**2 + rows.base_var)
+        new, sums = self.inner.vi_row_pass(self.whole_vi(rows), self.whole_message(message, *self.precisions(slabs)))
+        # With modules, log odds of inclusion are not part of the term.
+        sure = CERTAIN * len(rows.mu) * self.d if self.prior.n_modules == 1 else 0.0
+        kl = gamma_kl(slabs.shape, slabs.rate, self.prior.loading_shape, self.prior.loading_rate)[self.learnt].sum()
+        sums = sums._replace(elbo=sums.elbo._replace(loadings=sums.elbo.loadings - sure - float(kl)))
         return self.free_vi(new, sums)
 
     def whole_vi(self, rows: VIRows) -> VIRows:
@@ -182,15 +224,21 @@ class PinnedEngine(RowVerbs):
 
     # ---- Gibbs sampling -----------------------------------------------------------------------------------------
 
-    def row_noise(self, key: tuple[int, int], sweep: int) -> Any:
-        return self.inner.row_noise(key, sweep)
+    def row_noise(self, key: tuple[int, int], sweep: int) -> PinnedNoise:
+        return PinnedNoise(self.inner.row_noise(key, sweep), slab_generator(key, sweep))
 
-    def gibbs_row_pass(self, rows: GibbsRows, message: Message, noise: Any) -> tuple[GibbsRows, Sums]:
-        new, sums = self.inner.gibbs_row_pass(self.whole_rows(rows), self.whole_message(message), noise)
+    def gibbs_row_pass(self, rows: GibbsRows, message: Message, noise: PinnedNoise) -> tuple[GibbsRows, Sums]:
+        slabs = self.slabs(rows.base**2)
+        alpha = np.where(
+            self.learnt if slabs.rate.ndim == 1 else self.learnt[:, None],
+            noise.slabs.standard_gamma(slabs.shape) / slabs.rate,
+            self.flat,
+        )
+        whole = self.whole_message(message, alpha, np.log(alpha))
+        new, sums = self.inner.gibbs_row_pass(self.whole_rows(rows), whole, noise.rows)
         free = self.free_rows(new)
         joint = sums.joint._replace(
-            log_odds=sums.joint.log_odds - CERTAIN * len(rows.L) * self.d,
-            base=float(0.5 * np.sum(np.log(self.alpha) - LOG_2PI - self.alpha * free.base**2)),
+            log_odds=sums.joint.log_odds - CERTAIN * len(rows.L) * self.d, base=self.base_density(free.base)
         )
         return free, self.free_sums(sums._replace(joint=joint))
 
@@ -199,19 +247,19 @@ class PinnedEngine(RowVerbs):
 
     def gibbs_shear(self, rows: GibbsRows, columns: GibbsColumns, noise: ShearNoise) -> tuple[GibbsRows, Array]:
         still = noise._replace(step=self.pad(noise.step, 0.0, axis=1), log_uniform=self.pad(noise.log_uniform, 0.0, 1))
-        new, F = self.inner.gibbs_shear(self.whole_rows(rows), self.whole_columns(columns), still)
+        new, F = self.inner.gibbs_shear(self.whole_rows(rows), self.whole_columns(columns, rows), still)
         return self.free_rows(new), np.ascontiguousarray(F[: self.K])
 
     def gibbs_rotate(
         self, rows: GibbsRows, columns: GibbsColumns, noise: RotationNoise
     ) -> tuple[GibbsRows, Array, Array]:
-        new, F, alpha = self.inner.gibbs_rotate(self.whole_rows(rows), self.whole_columns(columns), noise)
+        new, F, alpha = self.inner.gibbs_rotate(self.whole_rows(rows), self.whole_columns(columns, rows), noise)
         return self.free_rows(new), np.ascontiguousarray(F[: self.K]), alpha[: self.K]
 
     def gibbs_columns(
         self, rows: GibbsRows, columns: GibbsColumns, noise: ColumnNoise
     ) -> tuple[GibbsRows, Array, Array]:
-        new, alpha, logit = self.inner.gibbs_columns(self.whole_rows(rows), self.whole_columns(columns), noise)
+        new, alpha, logit = self.inner.gibbs_columns(self.whole_rows(rows), self.whole_columns(columns, rows), noise)
         return self.free_rows(new), alpha[: self.K], np.ascontiguousarray(logit[:, : self.K])
 
     def gibbs_precisions(

@@ -166,9 +166,13 @@ class Gibbs:
     def slide(self, state: GibbsState, rng: np.random.Generator) -> GibbsState:
         """f_k -> f_k - e'C and base -> base + e l_k, e drawn exactly, for each factor in turn (2.18)."""
         assert self.data.design is not None
-        C, alpha = self.data.design.basis, self.data.base_precision
+        flat, alpha = ~self.data.design.learnt, self.data.base_precision
+        C = self.data.design.basis[flat]
+        if not len(C):
+            return state
         F, E = state.F.copy(), np.zeros((len(state.F), len(C)))
         LL, base = self.engine.gibbs_products(state.rows, state.scale)
+        base = base[:, flat]
         for k in range(len(F)):
             Q = C @ C.T + alpha * LL[k, k] * np.eye(len(C))
             root = np.linalg.cholesky(Q)
@@ -176,7 +180,9 @@ class Gibbs:
             e = np.linalg.solve(root.T, np.linalg.solve(root, linear) + rng.standard_normal(len(C)))
             F[k] -= e @ C
             E[k] = e
-        return state._replace(F=F, rows=self.engine.gibbs_slide(state.rows, state.scale[:, None] * E))
+        slide = np.zeros((len(F), len(flat)))
+        slide[:, flat] = state.scale[:, None] * E
+        return state._replace(F=F, rows=self.engine.gibbs_slide(state.rows, slide))
 
     # ---- the column step, one conditional each ------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ WEYL_0, WEYL_1 = 0x9E3779B9, 0xBB67AE85  # and its key increments
 LOW = np.uint64(0xFFFFFFFF)
 STREAM_Z, STREAM_L, STREAM_TAU, STREAM_SLICE = 0, 1, 2, 3
 UNIT = 2.0**-53
+SLAB_COUNTER = 1 << 192  # where the draws of a sweep's slabs begin, far from those of its columns
 
 
 def stream_key(*entropy: int) -> tuple[int, int]:
@@ -113,3 +114,8 @@ def move_noise(stream: RowStream, position: int, n_rows: int, n_factors: int) ->
 def column_generator(key: tuple[int, int], sweep: int) -> np.random.Generator:
     """The generator of one sweep's column step, which no thread shares."""
     return np.random.Generator(np.random.Philox(key=[key[0] | key[1] << 32, sweep]))
+
+
+def slab_generator(key: tuple[int, int], sweep: int) -> np.random.Generator:
+    """The same for the precisions of a design's slabs."""
+    return np.random.Generator(np.random.Philox(key=[key[0] | key[1] << 32, sweep], counter=SLAB_COUNTER))

@@ -91,11 +91,11 @@ def posterior(
     L, F = moments["loadings"][0], moments["activations"][0]
     each = [partial(_fit, signal, data.unit) for signal in signals]
     if data.design is not None:
-        parts = {name: moments[name][0].mean(axis=0) for name in ("intercept", "covariate_loadings") if name in moments}
+        parts = {name: moments[name][0].mean(axis=0) for name in ("intercept",) if name in moments}
         nothing = np.zeros(data.n_features)
-        labels = labels.with_base(
-            parts.get("intercept", nothing), parts.get("covariate_loadings", labels.covariate_loadings)
-        )
+        both = mixture({name: moments[name] for name in moments if name == "covariate_loadings"}, weights)
+        mean, variance = both.get("covariate_loadings", (labels.covariate_loadings,) * 2)
+        labels = labels.with_base(parts.get("intercept", nothing), mean, np.sqrt(variance))
         data = data.without((parts.get("intercept", nothing)[:, None] + labels.known().T) / data.unit)
     sums = fit_sums(data, each, L / data.unit, F, prior.group_index)
     order, signs = arrangement(sums, L.mean(axis=0))

@@ -70,6 +70,7 @@ def settings_of(data: Data, prior: Prior, engine: str, precision: str, **setting
     hidden: list[Any] = [] if data.observed is None else [data.observed]
     if data.design is not None and data.design.covariates is not None:
         hidden.append(data.design.basis)
+        hidden += ["slab"] if data.design.slab else []
     beta = isinstance(prior.inclusion, Beta)
     given = [float(prior.inclusion.a), float(prior.inclusion.b)] if beta else [prior.inclusion]
     # Left out where it is one, so that runs from before there were modules are known again.

@@ -60,6 +60,7 @@ def sample(
     center: bool = True,
     scale: bool = False,
     covariates: Any = None,
+    covariate_loadings: str = "flat",
     seed: int | np.random.Generator | None = 0,
     backend: str = "auto",
     n_jobs: int | None = None,
@@ -102,7 +103,10 @@ def sample(
         Where entries are missing, what is left of each mean is part of the model.
     covariates : (n_samples, c) array or frame, optional
         Known covariates of the samples (a batch, an age), so that they do not take a factor: they enter as factors with
-        these activations and free loadings, `covariate_loadings_mean`. A frame is matched by the samples' names.
+        these activations and loadings of their own, `covariate_loadings_mean`. A frame goes by the samples' names.
+    covariate_loadings : "flat" or "slab"
+        Whether these loadings are unpenalised, or shrunk towards zero as the loadings of a factor are that is in every
+        feature: by a slab for each covariate, whose precision is learnt.
     seed : int, None or numpy Generator
         None for a fresh one.
     backend : str
@@ -178,7 +182,7 @@ def sample(
     with single_blas_thread(), bars or nullcontext():
         data = as_data(X, center=center, scale=scale)
         prior.check_fits(data)
-        data = data.with_design(covariates, center)
+        data = data.with_design(covariates, center, covariate_loadings)
         prior = prior.matched_to(data)
         prior.warn_if_strong(data)
         if not center:

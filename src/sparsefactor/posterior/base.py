@@ -70,6 +70,11 @@ class Posterior:
         """(n_features, c) the posterior mean of what a feature changes by with each covariate, as that was given."""
         return self.labels.covariate_loadings
 
+    @property
+    def covariate_loadings_sd(self) -> Array:
+        """(n_features, c) their posterior standard deviation."""
+        return self.labels.covariate_loadings_sd
+
     def transform(self, X: Any, return_sd: bool = False, covariates: Any = None) -> Array | tuple[Array, Array]:
         """Activations of new samples, with any pattern of missing entries; for training samples, the fit's own.
 

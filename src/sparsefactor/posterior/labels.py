@@ -50,18 +50,23 @@ class Labels:
     covariate_mean: Any = None
     covariate_into: Any = None  # (c, d) from covariates less their mean to the directions of the model
     covariate_loadings: Any = None
+    covariate_loadings_sd: Any = None  # and their standard deviation; NaN in results of before it was kept
+    covariate_slab: Any = False  # whether they were shrunk by a slab
     intercept: Any = False  # whether each feature's mean was part of the model; `offset` has its posterior mean then
 
     def __post_init__(self) -> None:
         if self.scale is None:
             object.__setattr__(self, "scale", np.ones(len(self.feature_names)))
         if self.covariates is None:
-            none = {"covariates": len(self.sample_names), "covariate_loadings": len(self.feature_names)}
+            features = dict.fromkeys(("covariate_loadings", "covariate_loadings_sd"), len(self.feature_names))
+            none = {"covariates": len(self.sample_names), **features}
             for name, rows in none.items():
                 object.__setattr__(self, name, np.zeros((rows, 0)))
             object.__setattr__(self, "covariate_names", np.zeros(0, dtype=str))
             object.__setattr__(self, "covariate_mean", np.zeros(0))
             object.__setattr__(self, "covariate_into", np.zeros((0, 0)))
+        if self.covariate_loadings_sd is None:
+            object.__setattr__(self, "covariate_loadings_sd", np.full(np.shape(self.covariate_loadings), np.nan))
 
     @staticmethod
     def of(data: Data) -> Labels:
@@ -74,9 +79,10 @@ class Labels:
             **_known(data),
         )
 
-    def with_base(self, intercept: Array, loadings: Array) -> Labels:
-        """With the posterior means of what belongs to a design, in the units that were fitted."""
-        return replace(self, offset=self.offset + intercept * self.scale, covariate_loadings=loadings)
+    def with_base(self, intercept: Array, loadings: Array, sd: Array) -> Labels:
+        """With what the posterior says of a design's loadings, in the units that were fitted."""
+        offset = self.offset + intercept * self.scale
+        return replace(self, offset=offset, covariate_loadings=loadings, covariate_loadings_sd=sd)
 
     def known(self, covariates: Array | None = None) -> Array:
         """(n, n_features) what covariates explain, of the training samples or others, in the units that were fitted."""
@@ -107,4 +113,5 @@ def _known(data: Data) -> dict[str, Any]:
         "covariate_mean": given.mean,
         "covariate_into": given.into,
         "covariate_loadings": np.zeros((data.n_features, len(given.names))),
+        "covariate_slab": data.design.slab,
     }

@@ -213,12 +213,16 @@ class CAVI:
     def slid(self, rows: VIRows, columns: VIColumns) -> VIColumns:
         """f_k -> f_k - e'C, base -> base + e l_k at the e that maximises the ELBO but for base's own prior (3.19)."""
         assert self.data.design is not None
-        C, weight = self.data.design.basis, self.weight(columns)
+        flat = ~self.data.design.learnt
+        C, weight = self.data.design.basis[flat], self.weight(columns)
+        if not len(C):
+            return columns
         H = 1.0 + weight[:, None] * self.engine.vi_spread(rows)
         gram = np.einsum("jk,pj,qj->kpq", H, C, C, optimize=True)
         linear = np.einsum("jk,pj,kj->kp", H, C, columns.f_mean, optimize=True)
-        slide = np.linalg.solve(gram, linear[:, :, None])[:, :, 0]
-        return columns._replace(f_mean=columns.f_mean - slide @ C, slide=slide)
+        slide = np.zeros((len(linear), len(flat)))
+        slide[:, flat] = np.linalg.solve(gram, linear[:, :, None])[:, :, 0]
+        return columns._replace(f_mean=columns.f_mean - slide[:, flat] @ C, slide=slide)
 
     def strength(self, state: VIState) -> Array:
         """(K,) sum over rows of E[l_ik^2] times E|f_k|^2, by which factors are ranked."""

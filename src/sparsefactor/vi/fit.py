@@ -97,6 +97,7 @@ def fit_vi(
     center: bool = True,
     scale: bool = False,
     covariates: Any = None,
+    covariate_loadings: str = "flat",
     dtype: Any = np.float64,
     seed: int | np.random.Generator | None = 0,
     backend: str = "auto",
@@ -143,7 +144,10 @@ def fit_vi(
         Where entries are missing, what is left of each mean is part of the model.
     covariates : (n_samples, c) array or frame, optional
         Known covariates of the samples (a batch, an age), so that they do not take a factor: they enter as factors with
-        these activations and free loadings, `covariate_loadings_mean`. A frame is matched by the samples' names.
+        these activations and loadings of their own, `covariate_loadings_mean`. A frame goes by the samples' names.
+    covariate_loadings : "flat" or "slab"
+        Whether these loadings are unpenalised, or shrunk towards zero as the loadings of a factor are that is in every
+        feature: by a slab for each covariate, whose precision is learnt.
     dtype : dtype
         Of the data matrix; float32 halves its memory, and its two products then agree to about 1e-4.
     seed : int, None or numpy Generator
@@ -196,7 +200,7 @@ def fit_vi(
     data = as_data(X, center=center, scale=scale, dtype=dtype)
     prior.check_fits(data)
     if not isinstance(X, Data):
-        data = data.with_design(covariates, center)
+        data = data.with_design(covariates, center, covariate_loadings)
     prior = prior.matched_to(data)
     prior.warn_if_strong(data)
     if not center:

@@ -96,7 +96,8 @@ def posterior(
     rest = data.less(rows.base)
     if data.design is not None:
         base = rows.base * data.unit
-        labels = labels.with_base(data.design.intercepts(base), data.design.loadings(base))
+        sd = data.design.spread(rows.base_var) * data.unit
+        labels = labels.with_base(data.design.intercepts(base), data.design.loadings(base), sd)
     sums = fit_sums(rest, [fit], mean[None], columns.f_mean.T[None], cavi.prior.group_index)
     order, signs = arrangement(sums, mean)
     sums = sums.take(order)
