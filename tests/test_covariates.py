@@ -174,9 +174,9 @@ def test_the_log_joint_of_a_sweep_is_that_of_the_whole_model(noise, missing, sla
 
 
 def batched(seed=0, missing=0.0, strength=3.0):
-    """Two factors, and a batch and an age that move every feature; all features have the same noise."""
+    """Three factors, and a batch and an age that move every feature; all features have the same noise."""
     rng = np.random.default_rng([seed, 7])
-    sim = sf.simulate(n_features=80, n_samples=60, inclusion=[0.5, 0.3], snr=4, seed=seed, missing=missing)
+    sim = sf.simulate(n_features=80, n_samples=60, inclusion=[0.5, 0.3, 0.2], snr=4, seed=seed, missing=missing)
     X = np.where(sim.missing, np.nan, sim.signal + 0.5 * rng.standard_normal((60, 80)))
     known = pd.DataFrame({"batch": (np.arange(60) % 3 == 0) * 1.0, "age": rng.uniform(20, 70, 60)})
     effect = strength * rng.standard_normal((80, 2)) * [1.0, 0.05]
@@ -187,13 +187,13 @@ def batched(seed=0, missing=0.0, strength=3.0):
 @pytest.mark.parametrize("noise", ["feature", "sample"])
 def test_covariates_take_no_factor(missing, noise):
     sim, known, effect, X = batched(missing=missing)
-    prior = sf.Prior(n_factors=5, noise=noise)
+    prior = sf.Prior(n_factors=6, noise=noise)
     p = sf.fit_vi(X, prior, covariates=known)
-    assert (~p.empty).sum() == 2
-    assert (~sf.fit_vi(X, prior).empty).sum() > 2
+    assert (~p.empty).sum() == 3
+    assert (~sf.fit_vi(X, prior).empty).sum() > 3
     assert list(p.covariate_names) == ["batch", "age"]
     np.testing.assert_allclose(p.covariate_loadings_mean, effect, atol=0.15 * np.abs(effect).max())
-    cosine = np.abs(np.corrcoef(p.activations_mean[:, :2].T, sim.activations.T))[:2, 2:].max(axis=0)
+    cosine = np.abs(np.corrcoef(p.activations_mean[:, :3].T, sim.activations.T))[:3, 3:].max(axis=0)
     assert cosine.min() > 0.95
     kept, removed = p.reconstruct(), p.reconstruct(covariates=False)
     np.testing.assert_allclose(kept - removed, (known - known.mean()).to_numpy() @ p.covariate_loadings_mean.T)
@@ -209,13 +209,13 @@ def test_slabs_shrink_what_covariates_do_little_to(missing):
     prior = sf.Prior(n_factors=4)
     flat = sf.fit_vi(X, prior, covariates=nothing)
     slab = sf.fit_vi(X, prior, covariates=nothing, covariate_loadings="slab")
-    assert (~slab.empty).sum() == 2
+    assert (~slab.empty).sum() == 3
     np.testing.assert_allclose(slab.covariate_loadings_mean[:, 0], effect[:, 0], atol=0.15 * np.abs(effect).max())
     error = [np.sqrt(np.mean(p.covariate_loadings_mean[:, 1] ** 2)) for p in (flat, slab)]
     assert error[1] < 0.6 * error[0]
     mc = sf.sample(
         X,
-        sf.Prior(n_factors=2),
+        sf.Prior(n_factors=3),
         covariates=nothing,
         covariate_loadings="slab",
         n_chains=2,
@@ -249,8 +249,8 @@ def test_standard_deviations_of_covariates_loadings_are_those_of_a_regression():
 def test_draws_with_covariates(tmp_path):
     sim, known, effect, X = batched()
     settings = {"n_chains": 2, "n_warmup": 100, "n_draws": 150, "progress": False}
-    mc = sf.sample(X, sf.Prior(n_factors=2), covariates=known, **settings)
-    cosine = np.abs(np.corrcoef(mc.activations_mean.T, sim.activations.T))[:2, 2:].max(axis=0)
+    mc = sf.sample(X, sf.Prior(n_factors=3), covariates=known, **settings)
+    cosine = np.abs(np.corrcoef(mc.activations_mean.T, sim.activations.T))[:3, 3:].max(axis=0)
     assert cosine.min() > 0.95
     np.testing.assert_allclose(mc.covariate_loadings_mean, effect, atol=0.2 * np.abs(effect).max())
     assert mc.draws["posterior"]["covariate_loadings"].dims == ("chain", "draw", "feature", "covariate")
@@ -259,7 +259,7 @@ def test_draws_with_covariates(tmp_path):
     np.testing.assert_array_equal(back.reconstruct(), mc.reconstruct())
     np.testing.assert_array_equal(back.covariate_loadings_mean, mc.covariate_loadings_mean)
     np.testing.assert_array_equal(back.covariate_loadings_sd, mc.covariate_loadings_sd)
-    assert mc.transform(X[:5], covariates=known[:5]).shape == (5, 2)
+    assert mc.transform(X[:5], covariates=known[:5]).shape == (5, 3)
 
 
 def test_new_samples_bring_their_covariates(tmp_path):
@@ -359,8 +359,8 @@ def test_a_complete_matrix_has_no_intercept_in_its_model():
 def test_the_estimator_takes_covariates():
     _, known, _, X = batched()
     model = sf.SparseFactorAnalysis(n_components=4, n_init=3, random_state=0).fit(X, covariates=known)
-    assert model.n_components_ == 2
-    assert model.transform(X[:4], covariates=known[:4]).shape == (4, 2)
+    assert model.n_components_ == 3
+    assert model.transform(X[:4], covariates=known[:4]).shape == (4, 3)
     assert np.isfinite(model.score_samples(X[:4], covariates=known[:4])).all()
     with pytest.raises(ValueError, match="pass covariates="):
         model.transform(X[:4])
@@ -379,7 +379,7 @@ def test_the_command_line_takes_covariates(tmp_path):
     done = CliRunner().invoke(app, [*options, "--covariates", str(tmp_path / "known.csv")])
     assert done.exit_code == 0, done.output
     p = sf.load(tmp_path / "fit.sf")
-    assert (~p.empty).sum() == 2
+    assert (~p.empty).sum() == 3
     assert list(p.covariate_names) == ["batch", "age"]
     assert not p.labels.covariate_slab
     options[-1] = str(tmp_path / "slab.sf")

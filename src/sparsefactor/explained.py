@@ -22,8 +22,9 @@ Array = NDArray[np.float64]
 # feature among tens of thousands has more.
 EMPTY = 1e-5
 EMPTY_OF_ONE = 0.01
-# And empty in a group of features where it is no more than this share of the group's variance: a factor is there or not
-# in all features, but in a group that it is not in, a loading or two may be taken for one of its own.
+# And empty in a group of features where it is no more than this share of the group's variance. A factor that holds
+# something holds it somewhere, so that the small numbers above will do; in a group that it is not in, a loading or two
+# may be taken for one of its own. `python -m benchmarks.views` prints the shares where factors are and are not.
 EMPTY_IN_GROUP = 0.01
 
 

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from .moves import Move
 
 
-LARGEST = 1e100  # of activations, which are standard normal beforehand: beyond it their squares would soon overflow
+# Of activations, which are standard normal beforehand. Residual sums of squares are differences of sums of squares, known
+# to about eps of these: where factors explain the data to within that and the prior allows noise below it, precisions
+# follow the rounding, and activations that are solved for with them may be anything.
+LARGEST = 1e100
 
 
 class GibbsState(NamedTuple):
