@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from .moves import Move
 
 
-# Of activations, which are standard normal beforehand. Residual sums of squares are differences of sums of squares, known
-# to about eps of these: where factors explain the data to within that and the prior allows noise below it, precisions
-# follow the rounding, and activations that are solved for with them may be anything.
+# Of activations, which are standard normal beforehand. Residual sums of squares are differences of sums of squares,
+# known to about eps of these: where factors explain the data to within that and the prior allows noise below it,
+# precisions follow the rounding, and activations that are solved for with them may be anything.
 LARGEST = 1e100
 
 
