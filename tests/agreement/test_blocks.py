@@ -13,6 +13,7 @@ from tests.agreement.cases import NOISES, gibbs_rows, make_case, make_message, s
 from tests.agreement.test_cpu_modules import message_for, rows_for, with_modules
 from tests.helpers.problems import prior_for, random_gibbs_state, small_data
 
+from sparsefactor.engine.blocks import Blocks
 from sparsefactor.engine.cpu import CpuEngine
 from sparsefactor.gibbs.moves import moves_for
 from sparsefactor.gibbs.sweep import Gibbs
@@ -60,6 +61,37 @@ def test_passes_with_modules(cuts, shape, noise):
         rows, sums = engine.vi_row_pass(rows_for(case), message_for(case))
         found.append((*rows, *sums))
     assert same_bits(*found)
+
+
+@pytest.mark.parametrize("cuts", [(2,), (1, 3), (1, 2, 3, 4)])
+@pytest.mark.parametrize("modules", [False, True])
+def test_spans_of_tiles(monkeypatch, cuts, modules):
+    """What samples add to Gram matrices where tiles are in several spans: blocks do not matter, the sum is right."""
+    case = case_of(SHAPES[0], "feature", False)
+    message, rows = make_message(case, np.full(case.F.shape, 0.1)), vi_rows(case)
+    if modules:
+        case = with_modules(case, 3)
+        message, rows = message_for(case), rows_for(case)
+    one = CpuEngine(case.data, case.prior, 1).vi_row_pass(rows, message)[1]
+    monkeypatch.setattr("sparsefactor.engine.blocks.SPANS", 3)
+    monkeypatch.setattr("sparsefactor.engine.blocks.TILES_OF_A_SPAN", 1)
+    found = []
+    for engine in engines(case.data, case.prior, cuts, 2):
+        assert len(engine.blocks.spans()) == 3
+        _, sums = engine.vi_row_pass(rows, message)
+        _, drawn = engine.gibbs_row_pass(gibbs_rows(case), message, engine.row_noise((3, 4), 5))
+        found.append((*sums, *drawn))
+    assert same_bits(*found)
+    assert not np.array_equal(sums.LL_share, one.LL_share)  # another order
+    np.testing.assert_allclose(sums.LL_share, one.LL_share, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("G", "N", "spans"), [(800, 100, 1), (20_000, 2_000, 8), (16_069, 44, 4)])
+def test_spans_depend_on_the_shape_alone(G, N, spans):
+    blocks = Blocks.__new__(Blocks)
+    blocks.n_tiles = -(-G // tile_rows(G, N))
+    blocks.tiles = [slice(0, blocks.n_tiles)]
+    assert len(blocks.spans()) == spans
 
 
 @cache

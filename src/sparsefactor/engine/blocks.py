@@ -17,6 +17,10 @@ from ..kernels.cpu.tiles import Problem, build_problem, tile_rows
 from ..model import Prior
 from .threads import split
 
+# What samples add to Gram matrices of masked data has the size of N K^2: too much to keep for each tile. So many spans
+# of tiles at most are added up apart, each of so many tiles at least, so that as many workers can do it.
+SPANS, TILES_OF_A_SPAN = 8, 8
+
 
 class Part(NamedTuple):
     """Some tiles of one block, numbered within it."""
@@ -42,12 +46,20 @@ class Blocks:
 
     def parts(self, n_threads: int) -> list[Part]:
         """The tiles shared out over threads; a part ends where a block does."""
+        return [part for first, last in split(self.n_tiles, n_threads) for part in self._overlaps(first, last)]
+
+    def spans(self) -> list[list[Part]]:
+        """Tiles in SPANS groups or fewer, whose sums can be made apart: each as the parts of blocks it consists of."""
+        count = max(1, min(SPANS, self.n_tiles // TILES_OF_A_SPAN))
+        return [self._overlaps(first, last) for first, last in split(self.n_tiles, count)]
+
+    def _overlaps(self, first: int, last: int) -> list[Part]:
+        """The parts of blocks that some tiles consist of."""
         found = []
-        for first, last in split(self.n_tiles, n_threads):
-            for number, own in enumerate(self.tiles):
-                begin, end = max(first, own.start), min(last, own.stop)
-                if begin < end:
-                    found.append(Part(number, begin - own.start, end - own.start))
+        for number, own in enumerate(self.tiles):
+            begin, end = max(first, own.start), min(last, own.stop)
+            if begin < end:
+                found.append(Part(number, begin - own.start, end - own.start))
         return found
 
     def of(self, rows: Any, block: int) -> Any:

@@ -23,8 +23,9 @@ from ..kernels.contract import (
 )
 from ..kernels.cpu import columns as column_kernels
 from ..kernels.cpu.gibbs_rows import GibbsMessage, gibbs_scratch, gibbs_tiles
+from ..kernels.cpu.lanes import LANES
 from ..kernels.cpu.packed import packed_size
-from ..kernels.cpu.shares import gibbs_shares, unpack_shares, vi_shares
+from ..kernels.cpu.shares import add_shares, gibbs_shares, unpack_shares, vi_shares
 from ..kernels.cpu.tiles import TileSums, empty_tile_sums, packed_message, total_sums
 from ..kernels.cpu.vi_rows import FactorMajor, VIMessage, vi_scratch, vi_tiles
 from ..kernels.rows import RowVerbs
@@ -291,15 +292,23 @@ class CpuEngine(CpuMoves, RowVerbs):
             return tiles, [scratch() for _ in parts]
 
     def _shares(self, kernel: Callable[..., None], rows: Sequence[tuple[Any, ...]]) -> Array:
-        """(N*, K, K) what to add to LL for each sample (4.5); rows: each block's, which take their turns."""
+        """(N*, K, K) what to add to LL for each sample (4.5); rows: each block's, which take their turns in a span."""
         N, K = self.data.n_samples if self.masked else 0, self.prior.K
         square = np.empty((N, K, K))
         if self.masked:
             exact = kernel is gibbs_shares  # whose entries add little, here and there
             packed = self.memory.take(N, packed_size(K), dtype=np.float64 if exact else self.dtype)
             parts = split(N, self._threads_for(self._listed() * packed_size(K) * SHARE_COST))
-            for b, problem in enumerate(self.blocks.problems):
-                run_parts(kernel, [(*part, problem, *rows[b], b == 0, packed) for part in parts])
+            spans, lanes = self.blocks.spans(), self.blocks.tile // LANES
+            further = self.memory.take(*packed.shape, dtype=packed.dtype) if len(spans) > 1 else packed
+            for number, span in enumerate(spans):
+                own = further if number else packed
+                for turn, (b, first, last) in enumerate(span):
+                    problem = self.blocks.problems[b]
+                    groups = (first * lanes, min(last * lanes, len(problem.by_sample)))
+                    run_parts(kernel, [(*part, *groups, problem, *rows[b], turn == 0, own) for part in parts])
+                if number:
+                    run_parts(add_shares, [(*part, further, packed) for part in parts])
             run_parts(unpack_shares, [(*part, packed, square) for part in parts])
         return square
 

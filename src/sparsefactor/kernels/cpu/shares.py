@@ -127,8 +127,11 @@ def row_outers(row, n, lists_missing, mu, s2, eta, tau, l, outer):
 
 
 @njit(**OPTIONS)
-def vi_shares(first_sample, last_sample, problem, rows, T, fresh, LL_share):
-    """LL_share of some samples (4.5), packed (N, T); fresh: begin with it, or add to what is there."""
+def vi_shares(first_sample, last_sample, first_group, last_group, problem, rows, T, fresh, LL_share):
+    """LL_share of some samples (4.5), packed (N, T), from some groups of LANES rows.
+
+    fresh: begin with it, or add to what is there.
+    """
     mu, s2, eta, tau = rows
     K, G = mu.shape
     start, lists_missing, by_sample, listed = problem.start, problem.lists_missing, problem.by_sample, problem.listed
@@ -141,14 +144,14 @@ def vi_shares(first_sample, last_sample, problem, rows, T, fresh, LL_share):
             for s in range(end - begin):
                 for t in range(T):
                     total[s, t] = 0.0
-        for group in range(by_sample.shape[0]):
+        for group in range(first_group, last_group):
             row = group * LANES
             row_outers(row, min(LANES, G - row), lists_missing, mu, s2, eta, tau, l, outer)
             add_listed(group, start[row], begin, end, by_sample, listed, outer, total)
 
 
 @njit(**OPTIONS)
-def outer_shares(first_sample, last_sample, problem, outer, fresh, LL_share):
+def outer_shares(first_sample, last_sample, first_group, last_group, problem, outer, fresh, LL_share):
     """As vi_shares, for rows whose w E[l l'] are at hand: outer (G, T), negative where a row lists what is missing."""
     G, T = outer.shape
     start, by_sample, listed = problem.start, problem.by_sample, problem.listed
@@ -160,14 +163,14 @@ def outer_shares(first_sample, last_sample, problem, outer, fresh, LL_share):
             for s in range(end - begin):
                 for t in range(T):
                     total[s, t] = 0.0
-        for group in range(by_sample.shape[0]):
+        for group in range(first_group, last_group):
             row = group * LANES
             part = outer[row : min(row + LANES, G)]
             add_listed(group, start[row], begin, end, by_sample, listed, part, total)
 
 
 @njit(**EXACT)
-def gibbs_shares(first_sample, last_sample, problem, L, tau, fresh, LL_share):
+def gibbs_shares(first_sample, last_sample, first_group, last_group, problem, L, tau, fresh, LL_share):
     """As vi_shares, for draws, most of whose loadings are zero."""
     (G, K), T = L.shape, LL_share.shape[1]
     start, lists_missing, by_sample, listed = problem.start, problem.lists_missing, problem.by_sample, problem.listed
@@ -180,7 +183,7 @@ def gibbs_shares(first_sample, last_sample, problem, L, tau, fresh, LL_share):
             for j in range(begin, end):
                 for t in range(T):
                     LL_share[j, t] = 0.0
-        for group in range(by_sample.shape[0]):
+        for group in range(first_group, last_group):
             row = group * LANES
             for r in range(min(LANES, G - row)):
                 m, w = 0, -tau[row + r] if lists_missing[row + r] else tau[row + r]
@@ -197,6 +200,14 @@ def gibbs_shares(first_sample, last_sample, problem, L, tau, fresh, LL_share):
                         offset = packed_offset(active[r, a], K)
                         for e in range(a, count[r]):
                             LL_share[j, offset + U(active[r, e])] += weighted[r, a] * value[r, e]
+
+
+@njit(**OPTIONS)
+def add_shares(first_sample, last_sample, part, LL_share):
+    """Add what some rows have to what others had."""
+    for j in range(first_sample, last_sample):
+        for t in range(part.shape[1]):
+            LL_share[j, t] += part[j, t]
 
 
 @njit(**OPTIONS)
