@@ -82,9 +82,7 @@ class Version:
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
+        self.process.__exit__(None, None, None)  # closes its pipes, at which it ends, and waits for it
 
 
 @contextmanager
