@@ -182,7 +182,7 @@ def test_inclusion_rate_is_the_beta_of_the_log_joint():
     data, prior, engine, gibbs, state = problem("feature", 0.35, Beta(1.3, 2.1))
     rows, sums = engine.gibbs_row_pass(state.rows, gibbs.message(state), engine.row_noise((1, 2), 0))
     recorder = Recorder()
-    gibbs.sample_pi(sums, recorder)
+    gibbs.inclusion.sample(state, state.rows, sums, recorder)
     a, b = recorder.beta_parameters
     for k in range(K):
 
@@ -262,7 +262,7 @@ def test_module_rates_are_the_betas_of_the_log_joint():
     gibbs, state = with_modules()
     for own in (True, False):
         recorder = Certain(own)
-        pi, _ = gibbs.modules.sample_rates(*gibbs.module_counts(state.rows), recorder)
+        pi, _ = gibbs.inclusion.sample_rates(*gibbs.inclusion.counts(state.rows), recorder)
         a, b = recorder.betas[0 if own else 1]
         for k, m in np.ndindex(K, 3 if own else 1):
             gap = []
@@ -282,8 +282,8 @@ def test_module_rates_are_the_betas_of_the_log_joint():
 def test_evidence_of_rates_is_their_integral():
     """By quadrature, where the Gibbs sampler has the beta function."""
     gibbs, state = with_modules()
-    size, active = gibbs.module_counts(state.rows)
-    own, common = gibbs.modules.evidence(size, active)
+    size, active = gibbs.inclusion.counts(state.rows)
+    own, common = gibbs.inclusion.evidence(size, active)
 
     def integral(ones, zeros):
         return quad(lambda x: x**ones * (1 - x) ** zeros * stats.beta.pdf(x, 1.3, 2.1), 0, 1)[0]
@@ -293,7 +293,10 @@ def test_evidence_of_rates_is_their_integral():
         assert own[k] == pytest.approx(np.log(np.prod(each)), rel=1e-6)
         assert common[k] == pytest.approx(np.log(integral(active[k].sum(), G - active[k].sum())), rel=1e-6)
     flips = np.array(
-        [np.ptp(gibbs.modules.sample_rates(size, active, np.random.default_rng(t))[0], axis=1) > 0 for t in range(3000)]
+        [
+            np.ptp(gibbs.inclusion.sample_rates(size, active, np.random.default_rng(t))[0], axis=1) > 0
+            for t in range(3000)
+        ]
     )
     p = np.exp(own) / (np.exp(own) + np.exp(common))
     assert np.all(np.abs(flips.mean(axis=0) - p) < 5 * np.sqrt(p * (1 - p) / 3000))
@@ -302,9 +305,7 @@ def test_evidence_of_rates_is_their_integral():
 def test_members_are_drawn_as_the_log_joint_has_them():
     gibbs, state = with_modules()
     rng = np.random.default_rng(0)
-    draws = np.array(
-        [gibbs.modules.sample_member(gibbs.engine, state.rows, state.pi, state.w, rng).member for _ in range(4000)]
-    )
+    draws = np.array([gibbs.inclusion.sample_member(state.rows, state.pi, state.w, rng).member for _ in range(4000)])
     for i in range(G):
         others = [state.rows._replace(member=replaced(state.rows.member, i, m)) for m in range(3)]
         densities = [module_density(gibbs, state._replace(rows=rows)) for rows in others]
@@ -318,9 +319,9 @@ def test_log_joint_with_modules_has_rates_and_weights_integrated_out(missing):
     """log p(all) - log p(rates, weights | all else), which holds at any rates and weights."""
     gibbs, state = with_modules(missing)
     state, info = gibbs.sweep(state, (5, 6), 1)
-    np.testing.assert_allclose(gibbs.rate(state), state.pi.T[state.rows.member].mean(axis=0))
-    size, active = gibbs.module_counts(state.rows)
-    own, common = gibbs.modules.evidence(size, active)
+    np.testing.assert_allclose(gibbs.inclusion.rate(state), state.pi.T[state.rows.member].mean(axis=0))
+    size, active = gibbs.inclusion.counts(state.rows)
+    own, common = gibbs.inclusion.evidence(size, active)
     pi, w = np.random.default_rng(0).uniform(0.1, 0.9, (K, 3)), np.array([0.5, 0.2, 0.3])
     conditional = np.sum(own - np.logaddexp(own, common))
     conditional += np.sum(stats.beta.logpdf(pi, 1.3 + active, 2.1 + size - active))

@@ -15,7 +15,7 @@ from sparsefactor.engine.cpu import CpuEngine
 from sparsefactor.engine.memory import Memory
 from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.vi.cavi import CAVI
-from sparsefactor.vi.modules import ModuleCAVI
+from sparsefactor.vi.modules import sorted_by, under_modules
 
 
 def count(memory: Memory) -> int:
@@ -117,8 +117,8 @@ def sweeps(kind: str, G: int, missing: float) -> Sweeps:
     state = cavi.start(L, F)
     if kind == "vi":
         return Sweeps(state, lambda state: cavi.sweep(state, rescale=True))
-    modules = ModuleCAVI(cavi, 3)
-    return Sweeps(modules.sorted_by(state, engine.vi_unsorted(3)), lambda state: modules.sweep(state, rescale=True))
+    modules = under_modules(cavi, 3)
+    return Sweeps(sorted_by(modules, state, engine.vi_unsorted(3)), lambda state: modules.sweep(state, rescale=True))
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.1])

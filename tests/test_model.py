@@ -6,7 +6,8 @@ import pytest
 from scipy import stats
 
 from sparsefactor.data import as_data
-from sparsefactor.model import Beta, Prior, gamma_kl, log_gamma_density, log_joint
+from sparsefactor.densities import gamma_kl, log_gamma_density
+from sparsefactor.model import Beta, Prior, log_joint
 
 # ---- the prior ----------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from sparsefactor.engine.cpu import CpuEngine
 from sparsefactor.kernels.reference import ReferenceEngine
 from sparsefactor.storage.moments import mixture, posterior_fields
 from sparsefactor.vi.cavi import CAVI
-from sparsefactor.vi.modules import ModuleCAVI
+from sparsefactor.vi.modules import under_modules
 
 
 def assert_probabilities(values) -> None:
@@ -44,7 +44,7 @@ def test_modules_whose_shares_add_up_to_more_than_one(engine):
     data = small_data(G=300, N=6)
     prior = sf.Prior(n_factors=2, inclusion=sf.Beta(1.5, 2.5), **MILD)
     plain = CAVI(data, prior, engine(data, prior))
-    cavi = ModuleCAVI(plain, 7)
+    cavi = under_modules(plain, 7)
     state = started(cavi, plain)
     sure = state.columns._replace(pi_a=np.full((2, 8), 1e20))
     state = cavi.finish(state.rows, sure, np.ones(2))

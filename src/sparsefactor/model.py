@@ -9,16 +9,16 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betaln, digamma, gammaln, xlog1py, xlogy
+from scipy.special import betaln, gammaln, xlog1py, xlogy
 
 from .checks import checked_count
 from .computed import computed
 from .data import Data
+from .densities import LOG_2PI, log_gamma_density
 from .groups import checked_groups, matched, numbered
 
 Noise = Literal["feature", "shared", "sample"]
 MOST_SHOWN = 12  # numbers of an inclusion prior that its repr lists
-LOG_2PI = float(np.log(2 * np.pi))
 SMALLEST = 1e-150  # of hyperparameters, and one over it the largest: squares of them must stay in range
 # What the priors' rates are where they are left out, in units of the data: of the variance of what a noise precision
 # belongs to, and of the mean square of all entries.
@@ -483,33 +483,6 @@ def draw_modules(prior: Prior, n_features: int, rng: np.random.Generator) -> dic
     own = rng.random(prior.K) < 0.5
     rate = np.where(own, rng.beta(beta.a, beta.b, size=(M, prior.K)), rng.beta(beta.a, beta.b, size=prior.K))
     return {"module": rng.choice(M, size=n_features, p=weight), "module_rate": rate, "module_weight": weight}
-
-
-def column_noise_posterior(data: Data, prior: Prior, rss: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
-    """Shape and rate, (N,) each, of tau_j given each sample's residual sum of squares (2.1, 3.3).
-
-    For noise="shared" there is one tau, and its shape and rate are repeated for every sample.
-    """
-    count, rss = data.column_count, np.maximum(rss, 0.0)  # formed by differences, it may round below zero
-    if prior.noise == "shared":
-        rss, count = np.full_like(rss, rss.sum()), np.full_like(count, count.sum())
-    return prior.noise_shape + 0.5 * count, prior.noise_rate + 0.5 * rss
-
-
-def log_gamma_density(x: Any, shape: Any, rate: Any) -> Any:
-    """log Gamma(x | shape, rate), elementwise."""
-    return shape * np.log(rate) - gammaln(shape) + (shape - 1) * np.log(x) - rate * x
-
-
-def gamma_kl(shape: Any, rate: Any, prior_shape: float, prior_rate: Any) -> NDArray[np.float64]:
-    """KL(Gamma(shape, rate) || Gamma(prior_shape, prior_rate)), elementwise (3.9)."""
-    return np.asarray(
-        (shape - prior_shape) * digamma(shape)
-        - gammaln(shape)
-        + gammaln(prior_shape)
-        + prior_shape * (np.log(rate) - np.log(prior_rate))
-        + shape * (prior_rate / rate - 1.0)
-    )
 
 
 def log_joint(

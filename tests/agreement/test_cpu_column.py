@@ -49,7 +49,7 @@ def test_columns_agree(engine, noise, missing, inclusion, groups):
     assert np.allclose(alpha_actual, alpha, rtol=1e-9)
     assert np.allclose(logit_actual, logit, rtol=1e-9)
     assert np.all(alpha != state.alpha)
-    assert np.any(logit != gibbs.logit(state)) == isinstance(inclusion, Beta)
+    assert np.any(logit != gibbs.inclusion.logit(state)) == isinstance(inclusion, Beta)
 
 
 @pytest.mark.parametrize("groups", [None, [0, 1, 2] * 10])

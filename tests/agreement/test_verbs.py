@@ -11,6 +11,7 @@ from scipy.special import digamma
 from tests.agreement.cases import assert_close, gibbs_rows, make_case, make_message, vi_rows
 from tests.agreement.engines import ENGINES
 
+from sparsefactor.densities import LOG_2PI
 from sparsefactor.design import Design
 from sparsefactor.engine.pinned import PinnedEngine, extended
 from sparsefactor.gibbs.moves import MOVES, moves_for
@@ -26,7 +27,7 @@ from sparsefactor.kernels.contract import (
     ShearNoise,
 )
 from sparsefactor.kernels.verbs import Verbs
-from sparsefactor.model import LOG_2PI, Beta
+from sparsefactor.model import Beta
 
 SHAPE = "several tiles"
 STREAM = RowStream(*map(np.uint64, (5, 6, 7)))

@@ -11,14 +11,13 @@ from tests.helpers.problems import random_vi_state
 from sparsefactor.data import Data
 from sparsefactor.kernels.contract import Array, VIColumns, VIRows
 from sparsefactor.model import Prior, log_joint
-from sparsefactor.vi.cavi import VIState
-from sparsefactor.vi.modules import ModuleCAVI
+from sparsefactor.vi.cavi import CAVI, VIState
 
 
-def random_module_state(cavi: ModuleCAVI, plain: VIState, seed: int = 0) -> VIState:
+def random_module_state(cavi: CAVI, plain: VIState, seed: int = 0) -> VIState:
     """A q that no update but one row pass has touched yet."""
     rng = np.random.default_rng([seed, 1])
-    G, K, M = cavi.data.n_features, cavi.prior.K, cavi.M
+    G, K, M = cavi.data.n_features, cavi.prior.K, cavi.prior.n_modules
     member, within = rng.dirichlet(np.ones(M), G), rng.uniform(0.05, 0.95, (G, K, M))
     rows = plain.rows._replace(member=member, within=within, eta=np.einsum("ikm,im->ik", within, member))
     # Rates so different that q(z) differs between modules.
@@ -31,7 +30,7 @@ def random_module_state(cavi: ModuleCAVI, plain: VIState, seed: int = 0) -> VISt
     return cavi.finish(rows, columns, np.ones(K))
 
 
-def started(cavi: ModuleCAVI, plain_cavi, seed: int = 0) -> VIState:
+def started(cavi: CAVI, plain_cavi, seed: int = 0) -> VIState:
     return random_module_state(cavi, random_vi_state(plain_cavi, seed), seed)
 
 

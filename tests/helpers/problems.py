@@ -57,8 +57,8 @@ def random_vi_state(cavi: CAVI, seed: int = 0) -> VIState:
     columns = VIColumns(
         f_mean=rng.standard_normal((K, N)),
         f_var=f_var,
-        tau_shape=5.0 * np.ones(N) if cavi.column_noise else np.zeros(0),
-        tau_rate=4.0 * shared if cavi.column_noise else np.zeros(0),
+        tau_shape=5.0 * np.ones(N) if cavi.prior.noise != "feature" else np.zeros(0),
+        tau_rate=4.0 * shared if cavi.prior.noise != "feature" else np.zeros(0),
         alpha_shape=rng.gamma(5.0, 1.0, by_group(cavi.prior)),
         alpha_rate=rng.gamma(5.0, 1.0, by_group(cavi.prior)),
         pi_a=rng.gamma(5.0, 1.0, by_group(cavi.prior)) if learnt else np.zeros(0),

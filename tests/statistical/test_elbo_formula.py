@@ -12,7 +12,7 @@ from tests.helpers.sbc import G, N, draw_mask, settings
 
 from sparsefactor.engine import build_engine
 from sparsefactor.vi.cavi import CAVI
-from sparsefactor.vi.modules import ModuleCAVI, one_module
+from sparsefactor.vi.modules import one_module, under_modules
 
 SEEDS = 3
 
@@ -27,7 +27,7 @@ def test_the_elbo_is_that_of_its_definition(setting, joint):
         data = draw_data(draw_prior(prior, rng, G, N), draw_mask(setting.missing, rng), rng)
         one = one_module(prior)
         plain = CAVI(data, one, build_engine(data, one, "cpu", n_threads=1), joint=joint)
-        cavi = ModuleCAVI(plain, prior.n_modules) if prior.n_modules > 1 else plain
+        cavi = under_modules(plain, prior.n_modules) if prior.n_modules > 1 else plain
         state = started(cavi, plain, seed) if prior.n_modules > 1 else random_vi_state(plain, seed)
         before = -np.inf
         for _ in range(15):

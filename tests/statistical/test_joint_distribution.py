@@ -11,7 +11,7 @@ from tests.helpers.joint import GROUPS, K, joint_scores
 from sparsefactor.design import Design
 from sparsefactor.engine import build_engine
 from sparsefactor.engine.pinned import PinnedEngine
-from sparsefactor.gibbs.modules import Modules
+from sparsefactor.gibbs.inclusion import ModuleInclusion
 from sparsefactor.gibbs.moves import MOVES
 from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.kernels.reference import ReferenceEngine
@@ -52,7 +52,7 @@ def test_sampler_with_modules_passes(missing):
     assert np.abs(scores).max() < LIMIT
 
 
-class DenseModules(Modules):
+class DenseModules(ModuleInclusion):
     """Draws the weights as if their prior were uniform."""
 
     def sample_rates(self, size, active, rng):
@@ -60,7 +60,7 @@ class DenseModules(Modules):
         return pi, rng.dirichlet(1.0 + size)
 
 
-class AlwaysOwn(Modules):
+class AlwaysOwn(ModuleInclusion):
     """Takes every factor for one with rates of its own in every module."""
 
     def evidence(self, size, active):
@@ -68,11 +68,11 @@ class AlwaysOwn(Modules):
         return own, common - 50.0
 
 
-class FlatMembers(Modules):
+class FlatMembers(ModuleInclusion):
     """Draws a row's module without regard to the modules' weights."""
 
-    def sample_member(self, engine, rows, pi, w, rng):
-        return super().sample_member(engine, rows, pi, np.ones_like(w), rng)
+    def sample_member(self, rows, pi, w, rng):
+        return super().sample_member(rows, pi, np.ones_like(w), rng)
 
 
 @pytest.mark.statistical
@@ -80,7 +80,7 @@ class FlatMembers(Modules):
 def test_a_sampler_with_wrong_modules_fails(broken):
     def build(data, prior):
         gibbs = compiled(data, prior)
-        gibbs.modules = broken(prior.inclusion, prior.n_modules)
+        gibbs.inclusion = broken(prior.inclusion, prior.n_modules, gibbs.engine)
         return gibbs
 
     scores = joint_scores(MODULES, build, missing=False, replicates=150)

@@ -47,8 +47,10 @@ class SureOfNoise(Gibbs):
 class ShyRates(Gibbs):
     """Draws inclusion rates 10 % too low."""
 
-    def sample_pi(self, *args):
-        return 0.9 * super().sample_pi(*args)
+    def __init__(self, *args):
+        super().__init__(*args)
+        sample = self.inclusion.sample
+        self.inclusion.sample = lambda *args: (drawn := sample(*args))._replace(pi=0.9 * drawn.pi)
 
 
 @pytest.mark.slow

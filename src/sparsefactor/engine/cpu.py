@@ -88,7 +88,7 @@ class CpuEngine(CpuMoves, RowVerbs):
             half = 0.5 * data.row_count
             a, b = prior.noise_shape, np.broadcast_to(prior.noise_rate, data.n_features)
             shape = a + half
-            # model.gamma_kl less its terms in log(rate) and 1 / rate, which the rows add.
+            # densities.gamma_kl less its terms in log(rate) and 1 / rate, which the rows add.
             kl = (shape - a) * digamma(shape) - gammaln(shape) + gammaln(a) - a * np.log(b) - shape
             self.vi_constants = VITerms(likelihood=float(half @ digamma(shape)), noise=-float(kl.sum()))
             self.gibbs_constant = float(np.sum(a * np.log(b) - gammaln(a)))
@@ -165,7 +165,7 @@ class CpuEngine(CpuMoves, RowVerbs):
         )
         shares = self._shares(vi_shares, [(rows, packed_size(K)) for rows in after])
         sums, terms = total_sums(tiles, shares)
-        sums = sums._replace(elbo=VITerms(*np.add(terms, self.vi_constants).tolist()))
+        sums = sums._replace(elbo=self.vi_constants.plus(*terms.tolist()))
         self._vi_spaces.append(space)
         mu, s2, eta = (joined([getattr(rows, name) for rows in after], axis=1) for name in ("mu", "s2", "eta"))
         return VIRows(mu.T, s2.T, eta.T, joined([rows.tau for rows in after])), sums

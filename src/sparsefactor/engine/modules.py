@@ -65,7 +65,7 @@ class ModulePass:
         )
         sums, terms = total_sums(tiles, self.shares(outer_shares, [(outer,) for outer in outers]))
         sums = sums._replace(
-            elbo=VITerms(*np.add(terms, self.row_terms).tolist()),
+            elbo=self.row_terms.plus(*terms.tolist()),
             members=modules.members.sum(axis=0),
             active_in=modules.active_in.sum(axis=0),
         )

@@ -15,6 +15,7 @@ import numpy as np
 from scipy.special import digamma, gammaln
 
 from ..data import Data
+from ..densities import LOG_2PI, gamma_kl
 from ..kernels.contract import (
     Array,
     ColumnNoise,
@@ -31,7 +32,7 @@ from ..kernels.contract import (
 from ..kernels.noise import slab_generator
 from ..kernels.protocol import Engine
 from ..kernels.rows import RowVerbs
-from ..model import LOG_2PI, Beta, Prior, gamma_kl
+from ..model import Beta, Prior
 
 CERTAIN = 80.0  # prior log odds of a direction's inclusion: its probability is one to the last bit
 
@@ -114,19 +115,19 @@ class PinnedEngine(RowVerbs):
         return float(total - 0.5 * LOG_2PI * len(base) * self.learnt.sum())
 
     def whole_message(self, message: Message, alpha: Array, log_alpha: Array) -> Message:
-        K, C = self.K, self.C
+        K, C, F = self.K, self.C, np.ascontiguousarray(message.F)
         weighted = (C * message.weight).T
         gram = np.empty((K + self.d, K + self.d))
         gram[:K, :K], gram[K:, K:] = message.gram, weighted.T @ C.T
-        gram[:K, K:] = message.F.T @ C.T
+        gram[:K, K:] = F.T @ C.T
         gram[K:, :K] = gram[:K, K:].T
         share = np.empty((len(message.share), *gram.shape))
         if len(share):
             share[:, :K, :K], share[:, K:, K:] = message.share, weighted[:, :, None] * C.T[:, None, :]
-            share[:, :K, K:] = message.F[:, :, None] * C.T[:, None, :]
+            share[:, :K, K:] = F[:, :, None] * C.T[:, None, :]
             share[:, K:, :K] = share[:, :K, K:].transpose(0, 2, 1)
         return message._replace(
-            F=np.hstack([message.F, weighted]),
+            F=np.hstack([F, weighted]),
             gram=gram,
             share=share,
             alpha=self.pad(message.alpha, alpha),

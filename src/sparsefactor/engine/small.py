@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..kernels.contract import Array, Sums, VIColumns, VIRows, VITerms
+from ..kernels.contract import Array, ELBOTerms, Sums, VIColumns, VIRows, VITerms
 from ..kernels.cpu.tiles import Problem
 from ..kernels.cpu.vi_rows import FactorMajor
 from ..kernels.cpu.vi_small import Constants, Space, small_columns, small_finish, small_space
@@ -56,7 +56,7 @@ class SmallVI:
         empty = columns.tau_shape
         return VIColumns(f_mean, f_var, empty, empty, alpha_shape, alpha_rate, pi_a, pi_b), scale
 
-    def finish(self, rows: VIRows, columns: VIColumns, scale: Array) -> tuple[VIRows, Sums, Array, float]:
+    def finish(self, rows: VIRows, columns: VIColumns, scale: Array) -> tuple[VIRows, Sums, ELBOTerms, float]:
         K, N = columns.f_mean.shape
         G = self.problem.Y.shape[0]
         before = FactorMajor(by_factor(rows.mu), by_factor(rows.s2), by_factor(rows.eta), rows.tau)
@@ -86,7 +86,7 @@ class SmallVI:
         )
         self.spaces.append(space)
         sums = Sums(LY, LL, self.no_share, small[:K], small[K : 2 * K], elbo=VITerms(*small[2 * K :].tolist()))
-        return VIRows(mu.T, s2.T, eta.T, after.tau), sums, terms, elbo
+        return VIRows(mu.T, s2.T, eta.T, after.tau), sums, ELBOTerms(*terms.tolist()), elbo
 
 
 def by_factor(matrix: Array) -> Array:

@@ -10,13 +10,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from scipy.special import expit
 
 from ..kernels.contract import TRIES, Array, ColumnNoise, GibbsColumns, PrecisionNoise, RotationNoise, ShearNoise
 from ..kernels.noise import row_stream
 from ..kernels.protocol import Engine
-from ..model import Beta
-from .modules import clipped, positive
+from .inclusion import clipped, positive
 from .sweep import GibbsState
 
 if TYPE_CHECKING:
@@ -104,7 +102,7 @@ class ShearMove:
 
     def preference(self, gibbs: Gibbs, state: GibbsState) -> Array:
         """Which factors to shear along: dense ones first, judged by what the move leaves as it is."""
-        pi = gibbs.rate(state) if len(state.pi) else gibbs.prior.inclusion_matrix().mean(axis=0)
+        pi = gibbs.inclusion.rate(state) if len(state.pi) else gibbs.prior.inclusion_matrix().mean(axis=0)
         return np.asarray(pi / pi.sum())
 
     def log_uniform(self, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
@@ -121,7 +119,7 @@ class ColumnMove:
     def __call__(self, gibbs: Gibbs, state: GibbsState, rng: np.random.Generator) -> GibbsState:
         prior, K = gibbs.prior, len(state.alpha)
         D, V = max(1, round(self.share * K)), state.alpha.size // K
-        a, b = (prior.inclusion.a, prior.inclusion.b) if isinstance(prior.inclusion, Beta) else (1.0, 1.0)
+        a, b = gibbs.inclusion.a, gibbs.inclusion.b
         empty = rng.random((D, V)) < 0.5
         alpha = positive(rng.standard_gamma(np.where(empty, prior.loading_shape, 1.0)) / prior.loading_rate)
         pi = clipped(rng.beta(a, np.where(empty, b + gibbs.sizes, b)))
@@ -135,8 +133,7 @@ class ColumnMove:
             stream=row_stream(rng),
         )
         rows, alpha, logit = gibbs.engine.gibbs_columns(state.rows, gibbs.columns(state), noise)
-        learnt = prior.learns_inclusion and gibbs.modules is None
-        pi = clipped(expit(logit.T.reshape(state.pi.shape))) if learnt else state.pi
+        pi = gibbs.inclusion.at_logit(state, logit)
         return state._replace(rows=rows, alpha=positive(alpha), pi=pi, scale=np.ones(K))
 
     def log_uniform(self, shape: tuple[int, ...], rng: np.random.Generator) -> Array:

@@ -47,6 +47,27 @@ class VITerms(NamedTuple):
     loadings: float = 0.0
     noise: float = 0.0
 
+    def plus(self, likelihood: float, loadings: float, noise: float) -> VITerms:
+        return VITerms(likelihood + self.likelihood, loadings + self.loadings, noise + self.noise)
+
+
+class ELBOTerms(NamedTuple):
+    """The ELBO, term by term (3.7)."""
+
+    likelihood: float
+    loadings: float
+    activations: float
+    noise_precision: float
+    loading_precision: float
+    inclusion_rate: float
+
+    @property
+    def total(self) -> float:
+        total = 0.0
+        for term in self:  # in this order: Python's own sum rounds otherwise from version to version
+            total += term
+        return total
+
 
 class GibbsTerms(NamedTuple):
     """The rows' part of the log joint density of a draw (2.14)."""

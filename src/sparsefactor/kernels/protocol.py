@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from .contract import (
     Array,
     ColumnNoise,
+    ELBOTerms,
     GibbsColumns,
     GibbsRows,
     Message,
@@ -21,13 +22,13 @@ from .verbs import Verbs
 
 
 class VIShortcut(Protocol):
-    """A whole iteration of VI without Python in between; the equations are those of vi/cavi.py."""
+    """A whole iteration of VI without Python in between; the equations are those of kernels/columns.py."""
 
     def next_columns(self, columns: VIColumns, sums: Sums, rescale: bool) -> tuple[VIColumns, Array]:
         """The column step, each factor at its best scale if asked for, and what the rows are to be multiplied by."""
         ...
 
-    def finish(self, rows: VIRows, columns: VIColumns, scale: Array) -> tuple[VIRows, Sums, Array, float]:
+    def finish(self, rows: VIRows, columns: VIColumns, scale: Array) -> tuple[VIRows, Sums, ELBOTerms, float]:
         """The row pass, the ELBO's terms and the ELBO."""
         ...
 

@@ -9,7 +9,8 @@ import numpy as np
 from scipy.special import digamma, expit, gammaln, softmax
 
 from ..data import Data
-from ..model import Prior, gamma_kl
+from ..densities import gamma_kl
+from ..model import Prior
 from .contract import Array, GibbsRows, GibbsTerms, Message, RowNoise, Sums, VIColumns, VIRows, VITerms
 from .noise import row_noise
 from .reference_moves import ReferenceMoves, draw_normal

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from scipy.special import betaln, expit, softmax
 
 from ..data import Data
-from ..model import Beta, Prior, log_gamma_density
+from ..densities import log_gamma_density
+from ..model import Beta, Prior
 from .contract import (
     ALPHA_WIDTH,
     LOOSE,

@@ -15,7 +15,8 @@ from scipy.cluster.vq import kmeans2
 from scipy.special import digamma
 
 from ..data import Data
-from ..model import LOG_2PI, Prior
+from ..densities import LOG_2PI
+from ..model import Prior
 from ..signals import add_signal
 from .contract import MOVE_NAMES, Array, GibbsRows, Message, RowStream, VIRows
 from .noise import STREAM_Z, stream_words, uniform_pair

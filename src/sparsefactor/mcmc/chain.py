@@ -86,7 +86,7 @@ class Chain:
             "activations": state.F.T,
             "noise_precision": noise[self.gibbs.prior.noise] / unit**2,
             "loading_precision": state.alpha.T / unit**2,
-            "inclusion_rate": state.pi.T if self.gibbs.prior.grouped else self.gibbs.rate(state),
+            "inclusion_rate": state.pi.T if self.gibbs.prior.grouped else self.gibbs.inclusion.rate(state),
             "lp": self.log_joint,
         }
         design = self.gibbs.data.design

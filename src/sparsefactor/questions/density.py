@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 from scipy.stats import t as student
 
 from ..checks import checked_choice
-from ..model import LOG_2PI, log_gamma_density
+from ..densities import LOG_2PI, log_gamma_density
 from ..posterior import MCMCPosterior, VIPosterior
 from ..storage.moments import blocks
 from .noise import fixed_point, noise_grid, noise_rate, over_noise

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from ..model import LOG_2PI, RELATIVE_NOISE_RATE, Prior, log_gamma_density
+from ..densities import LOG_2PI, log_gamma_density
+from ..model import RELATIVE_NOISE_RATE, Prior
 
 Array = NDArray[np.float64]
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from ..model import LOG_2PI
+from ..densities import LOG_2PI
 from ..posterior import MCMCPosterior
 
 Array = NDArray[np.float64]

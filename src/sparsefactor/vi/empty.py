@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from ..explained import is_empty
 from ..kernels.contract import VIColumns, VIRows
-from ..model import Beta
 from .cavi import CAVI, VIState
 
 
@@ -39,12 +38,7 @@ def cleared(cavi: CAVI, rows: VIRows, columns: VIColumns, k: int) -> tuple[VIRow
         alpha_shape=_with(columns.alpha_shape, k, prior.loading_shape),
         alpha_rate=_with(columns.alpha_rate, k, prior.loading_rate),
     )
-    if isinstance(prior.inclusion, Beta):
-        changed = changed._replace(
-            pi_a=_with(columns.pi_a, k, prior.inclusion.a),
-            pi_b=_with(columns.pi_b, k, prior.inclusion.b + cavi.sizes),
-        )
-    return cavi.engine.vi_clear(rows, k), changed
+    return cavi.engine.vi_clear(rows, k), cavi.inclusion.emptied(changed, k)
 
 
 def holds_nothing(cavi: CAVI, state: VIState) -> NDArray[np.bool_]:

@@ -23,7 +23,7 @@ from ..progress import Bars, is_shown
 from ..record import record_of
 from ..start import INITS, Start, checked_init
 from .cavi import CAVI
-from .modules import ModuleCAVI, in_modules, moduled, one_module
+from .modules import in_modules, moduled, one_module, under_modules
 from .prune import pruned
 from .result import elbo_shift, mean_signal, posterior
 from .rounding import all_rounding
@@ -277,11 +277,11 @@ def best_of(trials: list[Trial]) -> Trial:
 
 def best_under_modules(trials: list[Trial], tried: list[Trial], n_modules: int) -> Trial:
     """After an interruption: the best of what has modules already, or else the best trial, all features in one."""
-    done = [trial for trial in [*trials, *tried] if isinstance(trial.cavi, ModuleCAVI)]
+    done = [trial for trial in [*trials, *tried] if trial.cavi.prior.n_modules > 1]
     if any(np.isfinite(trial.elbo) for trial in done):
         return best_of(done)
     best = best_of(trials)
-    return in_modules(best, ModuleCAVI(best.cavi, n_modules), best.cavi.engine.vi_unsorted(n_modules))
+    return in_modules(best, under_modules(best.cavi, n_modules), best.cavi.engine.vi_unsorted(n_modules))
 
 
 def refined(

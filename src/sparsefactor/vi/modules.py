@@ -2,7 +2,7 @@
 
 The search for factors goes on as if there were one module. What it found is where the modules set out from: features
 are sorted by the inclusions they have, in several ways, and the best of these goes on. One way is to leave all
-features in one module.
+features in one module. The equations are in kernels/inclusion.py.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import time
 from dataclasses import replace
 
 import numpy as np
-from scipy.special import betaln, digamma, expit, gammaln, xlogy
 
-from ..kernels.contract import NONE, Array, Message, Sums, VIColumns
-from ..model import Beta, Prior
-from .cavi import CAVI, VIState, beta_kl
+from ..kernels.contract import Array
+from ..kernels.inclusion import ModuleInclusion
+from ..model import Prior
+from .cavi import CAVI, VIState
 from .trial import Tolerance, Trial
 
 LOOK = 20  # iterations after which the sortings are compared
@@ -26,120 +26,43 @@ def one_module(prior: Prior) -> Prior:
     return replace(prior, n_modules=1) if prior.n_modules > 1 else prior
 
 
-class ModuleCAVI(CAVI):
-    """The sweeps under a prior with modules."""
+def under_modules(plain: CAVI, n_modules: int) -> CAVI:
+    """The sweeps under the same prior but for so many modules."""
+    prior = replace(plain.prior, n_modules=n_modules)
+    return CAVI(plain.data, prior, plain.engine.with_prior(prior), joint=plain.joint)
 
-    def __init__(self, plain: CAVI, n_modules: int) -> None:
-        prior = replace(plain.prior, n_modules=n_modules)
-        super().__init__(plain.data, prior, plain.engine.with_prior(prior), joint=plain.joint)
-        assert isinstance(prior.inclusion, Beta)
-        self.M, self.beta = n_modules, prior.inclusion
 
-    def sorted_by(self, state: VIState, member: Array) -> VIState:
-        """The state that follows when features belong to modules as `member` (G, M) says."""
-        rows, members, active_in = self.engine.vi_sort(state.rows, member)
-        active, _ = self.engine.vi_counts(rows)
-        sums = state.sums._replace(active=active, members=members, active_in=active_in)
-        pi_a, pi_b = self.update_pi(sums)
-        columns = self.with_modules(state.columns._replace(pi_a=pi_a, pi_b=pi_b), sums)
-        return self.finish(rows, columns, np.ones(self.prior.K))
+def sorted_by(cavi: CAVI, state: VIState, member: Array) -> VIState:
+    """The state that follows when features belong to modules as `member` (G, M) says."""
+    rows, members, active_in = cavi.engine.vi_sort(state.rows, member)
+    active, _ = cavi.engine.vi_counts(rows)
+    sums = state.sums._replace(active=active, members=members, active_in=active_in)
+    return cavi.finish(rows, cavi.inclusion.updated(state.columns, sums), np.ones(cavi.prior.K))
 
-    # ---- a sweep ------------------------------------------------------------------------------------------------
 
-    def column_step(self, columns: VIColumns, sums: Sums) -> VIColumns:
-        return self.with_modules(super().column_step(columns, sums), sums)
+def largest_first(cavi: CAVI, state: VIState) -> VIState:
+    """The modules in the order of their sizes."""
+    order = np.argsort(-state.columns.w_shape, kind="stable")
+    rows, columns, sums = state.rows, state.columns, state.sums
+    every = np.append(order, cavi.prior.n_modules)
+    return state._replace(
+        rows=cavi.engine.vi_order_modules(rows, order),
+        columns=columns._replace(
+            pi_a=columns.pi_a[:, every], pi_b=columns.pi_b[:, every], w_shape=columns.w_shape[order]
+        ),
+        sums=sums._replace(members=sums.members[order], active_in=sums.active_in[:, order]),
+    )
 
-    def with_modules(self, columns: VIColumns, sums: Sums) -> VIColumns:
-        """q(w), and which factors have rates of their own, given their rates (3.17d, 3.17e)."""
-        evidence = betaln(columns.pi_a, columns.pi_b) - betaln(self.beta.a, self.beta.b)
-        own = expit(evidence[:, : self.M].sum(axis=1) - evidence[:, self.M])
-        return columns._replace(own=own, w_shape=1.0 / self.M + sums.members)
 
-    def message(self, columns: VIColumns, scale: Array) -> Message:
-        both = digamma(columns.pi_a + columns.pi_b)
-        return (
-            super()
-            .message(columns, scale)
-            ._replace(
-                log_in=self.seen(columns, digamma(columns.pi_a) - both),
-                log_out=self.seen(columns, digamma(columns.pi_b) - both),
-                log_weight=digamma(columns.w_shape) - digamma(columns.w_shape.sum()),
-            )
-        )
-
-    def seen(self, columns: VIColumns, values: Array) -> Array:
-        """(K, M) what a module sees of values (K, M + 1): its own, or the common one."""
-        own = columns.own[:, None]
-        return own * values[:, : self.M] + (1.0 - own) * values[:, self.M :]
-
-    def coordinates(self, columns: VIColumns) -> Array:
-        """The activations, and the logarithms of what belongs to modules: these, too, creep along."""
-        small = np.concatenate([columns.pi_a.ravel(), columns.pi_b.ravel(), columns.w_shape])
-        return np.concatenate([columns.f_mean.ravel(), np.log(small)])
-
-    def moved(self, columns: VIColumns, coordinates: Array) -> VIColumns:
-        sizes = np.cumsum([columns.f_mean.size, columns.pi_a.size, columns.pi_b.size])
-        f_mean, *small = np.split(coordinates, sizes)
-        pi_a, pi_b, w_shape = (np.exp(values) for values in small)
-        return columns._replace(
-            f_mean=f_mean.reshape(columns.f_mean.shape),
-            pi_a=pi_a.reshape(columns.pi_a.shape),
-            pi_b=pi_b.reshape(columns.pi_b.shape),
-            w_shape=w_shape,
-        )
-
-    def logit(self, columns: VIColumns) -> Array:
-        return NONE  # the message has one for each module
-
-    def update_pi(self, sums: Sums) -> tuple[Array, Array]:
-        """q(pi), (K, M + 1) (3.17c)."""
-        active = np.column_stack([sums.active_in, sums.active])
-        size = np.append(sums.members, self.data.n_features)
-        return self.beta.a + active, self.beta.b + np.maximum(size - active, 0.0)
-
-    def log_out(self, columns: VIColumns) -> float:
-        return 0.0  # the rows know it, for it depends on their module
-
-    def pi_term(self, columns: VIColumns) -> float:
-        """-KL of the rates, of which factors have their own, and of the weights (3.17f)."""
-        shape, prior_shape, own = columns.w_shape, 1.0 / self.M, columns.own
-        kl = gammaln(shape.sum()) - gammaln(shape).sum() + self.M * gammaln(prior_shape)
-        kl += (shape - prior_shape) @ (digamma(shape) - digamma(shape.sum()))
-        kl += np.sum(xlogy(own, 2.0 * own) + xlogy(1.0 - own, 2.0 * (1.0 - own)))
-        rates = beta_kl(columns.pi_a, columns.pi_b, self.beta)
-        return -float(kl + own @ rates[:, : self.M].sum(axis=1) + (1.0 - own) @ rates[:, self.M])
-
-    # ---- what the result tells ------------------------------------------------------------------------------------
-
-    def largest_first(self, state: VIState) -> VIState:
-        """The modules in the order of their sizes."""
-        order = np.argsort(-state.columns.w_shape, kind="stable")
-        rows, columns, sums = state.rows, state.columns, state.sums
-        every = np.append(order, self.M)
-        return state._replace(
-            rows=self.engine.vi_order_modules(rows, order),
-            columns=columns._replace(
-                pi_a=columns.pi_a[:, every], pi_b=columns.pi_b[:, every], w_shape=columns.w_shape[order]
-            ),
-            sums=sums._replace(members=sums.members[order], active_in=sums.active_in[:, order]),
-        )
-
-    def summary(self, state: VIState) -> dict[str, Array]:
-        """What the public result tells of modules."""
-        columns = state.columns
-        return {
-            "module_prob": np.ascontiguousarray(self.engine.vi_fetch(state.rows).member),
-            "module_rate_mean": np.ascontiguousarray(self.rates(columns).T),
-            "module_weight_mean": columns.w_shape / columns.w_shape.sum(),
-        }
-
-    def rates(self, columns: VIColumns) -> Array:
-        """(K, M) E[pi] as a module sees it."""
-        return np.minimum(self.seen(columns, columns.pi_a / (columns.pi_a + columns.pi_b)), 1.0)  # but for rounding
-
-    def inclusion_rate(self, columns: VIColumns) -> Array:
-        """(K,) the mean over features: each module's rate, by its weight."""
-        return np.minimum(self.rates(columns) @ (columns.w_shape / columns.w_shape.sum()), 1.0)
+def summary(cavi: CAVI, state: VIState) -> dict[str, Array]:
+    """What the public result tells of modules."""
+    assert isinstance(cavi.inclusion, ModuleInclusion)
+    columns = state.columns
+    return {
+        "module_prob": np.ascontiguousarray(cavi.engine.vi_fetch(state.rows).member),
+        "module_rate_mean": np.ascontiguousarray(cavi.inclusion.module_rates(columns).T),
+        "module_weight_mean": columns.w_shape / columns.w_shape.sum(),
+    }
 
 
 def moduled(
@@ -150,10 +73,10 @@ def moduled(
     tried: is given every state on the way, so that an interruption finds them there.
     """
     begin, spent = time.perf_counter(), trial.iterations
-    cavi = ModuleCAVI(trial.cavi, n_modules)
-    whole = in_modules(trial, cavi, cavi.engine.vi_unsorted(cavi.M))
+    cavi = under_modules(trial.cavi, n_modules)
+    whole = in_modules(trial, cavi, cavi.engine.vi_unsorted(n_modules))
     tried.append(whole)
-    chosen = cavi.engine.vi_sortings(trial.state.rows, cavi.M, rng)
+    chosen = cavi.engine.vi_sortings(trial.state.rows, n_modules, rng)
     look = min(LOOK, (max_iter - spent) // len(chosen) - 1)
     if look < 1:
         return whole  # not converged: its features have not been sorted
@@ -169,8 +92,8 @@ def moduled(
     return best
 
 
-def in_modules(trial: Trial, cavi: ModuleCAVI, member: Array) -> Trial:
+def in_modules(trial: Trial, cavi: CAVI, member: Array) -> Trial:
     """The trial with its features sorted, and one row pass."""
-    new = trial.continued(cavi, cavi.sorted_by(trial.state, member))
+    new = trial.continued(cavi, sorted_by(cavi, trial.state, member))
     new.begin_trace()
     return new

@@ -13,9 +13,9 @@ from ..explained import fit_sums
 from ..kernels.contract import NONE, Array
 from ..model import Prior
 from ..posterior import Labels, Status, VIPosterior
-from .cavi import TERMS, VIState
+from .cavi import VIState
 from .factors import taken
-from .modules import ModuleCAVI
+from .modules import largest_first, summary
 from .stability import agreement, recurrence
 from .trial import Trial
 
@@ -51,7 +51,7 @@ def in_units_of_x(state: VIState, data: Data) -> VIState:
             tau=rows.tau / c**2 if rows_have_noise(state) else rows.tau,
         ),
         columns=columns._replace(alpha_rate=columns.alpha_rate * c**2, tau_rate=columns.tau_rate * c**2),
-        terms=np.concatenate([state.terms[:1] + shift, state.terms[1:]]),
+        terms=state.terms._replace(likelihood=state.terms.likelihood + shift),
         elbo=state.elbo + shift,
     )
 
@@ -86,9 +86,9 @@ def posterior(
     cavi, data = winner.cavi, winner.cavi.data
     state = winner.state._replace(rows=winner.cavi.engine.vi_fetch(winner.state.rows))
     modules: dict[str, Any] = {}
-    if isinstance(cavi, ModuleCAVI):
-        state = cavi.largest_first(state)
-        modules = cavi.summary(state)
+    if cavi.prior.n_modules > 1:
+        state = largest_first(cavi, state)
+        modules = summary(cavi, state)
     rows, columns = state.rows, state.columns
     mean = rows.eta * rows.mu
     fit = (lambda i: mean[i] @ columns.f_mean) if signal is None else (lambda i: signal[:, i].T)
@@ -131,9 +131,9 @@ def posterior(
         activations_sd=np.ascontiguousarray(np.broadcast_to(np.sqrt(f_variance), columns.f_mean.shape).T),
         noise_precision_mean=np.array(noise[cavi.prior.noise]),
         loading_precision_mean=np.ascontiguousarray((columns.alpha_shape / columns.alpha_rate).T),
-        inclusion_rate_mean=np.ascontiguousarray(cavi.inclusion_rate(columns).T),
+        inclusion_rate_mean=np.ascontiguousarray(cavi.inclusion.rate(columns).T),
         elbo=elbo,
-        elbo_terms=dict(zip(TERMS, terms.tolist(), strict=True)),
+        elbo_terms=terms._asdict(),
         elbo_history={"iteration": trace[:, 0].astype(int), "elbo": trace[:, 1], "seconds": trace[:, 2]},
         trial_records=[record | {"elbo": record["elbo"] + elbo_shift(data)} for record in records],
         stability=recurrence(cosines, sums.empty()),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import digamma
 
-from ..model import LOG_2PI
+from ..densities import LOG_2PI
 from .cavi import CAVI, VIState
 
 SLACK = 1e-6  # of the likelihood's size, for the rounding of an ordinary sum
@@ -30,4 +30,4 @@ def most_likelihood(cavi: CAVI, state: VIState) -> float:
 def all_rounding(cavi: CAVI, state: VIState) -> bool:
     """Whether the likelihood is higher than it can be."""
     most = most_likelihood(cavi, state)
-    return bool(state.terms[0] > most + SLACK * max(1.0, abs(most)))
+    return bool(state.terms.likelihood > most + SLACK * max(1.0, abs(most)))

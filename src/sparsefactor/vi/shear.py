@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..kernels.columns import second_moment
 from ..kernels.contract import Array
 from ..kernels.rows import SURE
 from .cavi import CAVI, VIState
@@ -28,7 +29,7 @@ class ShearSearch:
         self.N = columns.f_mean.shape[1]
         self.rows = cavi.engine.vi_shears(state.rows, cavi.message(columns, np.ones(len(columns.f_mean))))
         self.F = columns.f_mean.copy()
-        self.f2 = cavi.second_moment(columns)
+        self.f2 = second_moment(columns, cavi.fixed)
         self.E = np.zeros((len(self.F), len(self.F)))
         self.promise = 0.0
         active = state.sums.active

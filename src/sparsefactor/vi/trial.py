@@ -122,10 +122,10 @@ class Trial:
         columns, scale = self.cavi.next_columns(state, rescale=self.momentum is not None)
         if self.momentum is None:
             return self.kept(self.cavi.finish(state.rows, columns, scale))
-        here = self.cavi.coordinates(columns)
+        here = self.cavi.inclusion.coordinates(columns)
         further = self.momentum.propose(here)
         if further is not None:
-            proposal = self.cavi.finish(state.rows, self.cavi.moved(columns, further), scale)
+            proposal = self.cavi.finish(state.rows, self.cavi.inclusion.moved(columns, further), scale)
             if proposal.elbo >= state.elbo:
                 return proposal
             self.momentum.reset()
