@@ -562,3 +562,20 @@ def test_examples_of_the_help_run(tmp_path) -> None:
             assert done.exit_code in (console.DONE, console.NOT_TRUSTED), (line, done.output)
     finally:
         os.chdir(here)
+
+
+def test_raw_wine_is_more_than_its_largest_numbers(tmp_path) -> None:
+    """Uncentred, one factor held the means, 99.8 % of the squares, and was called proline."""
+    from sklearn.datasets import load_wine
+
+    wine = load_wine(as_frame=True).data
+    wine.to_csv(tmp_path / "wine.csv", index=False)
+    said = invoke("fit", tmp_path / "wine.csv", "-k", 5, "--trials", 3, "-o", tmp_path / "wine.sf").stderr
+    assert "centred   each feature's mean is subtracted  --no-center" in said
+    assert "scaled    no                                 --scale" in said
+    p = sf.load(tmp_path / "wine.sf")
+    shares = p.variance_explained(by="factor")
+    assert shares[0] < 0.9
+    assert (~p.empty).sum() > 1
+    assert list(p.summary()["features"])[0] > 1
+    np.testing.assert_allclose(p.reconstruct().mean(axis=0), wine.mean(), rtol=1e-6)

@@ -459,3 +459,23 @@ def test_shares_are_those_of_the_data() -> None:
     shares = [row["share of variance (%)"] for row in factor_rows(p)]
     np.testing.assert_allclose(shares, 100 * p.variance_explained(by="factor"))
     assert sum(shares) < 60
+
+
+@needs_chromium
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_claim_that_does_not_hold_is_not_painted_as_a_warning(browser, tmp_path, scheme) -> None:
+    """That the defaults have not the plain recipe's failings is good news."""
+    rows = [{"claim": "Some chains fail", "plain": (True, "2 of 5 do"), "default": (False, "none does")}]
+    page = tmp_path / "claims.html"
+    parts = [sections.claims("Claims", rows), sections.verdict("Verdict", "bad", "Not so.", [])]
+    write_page(page, render("study", "", parts))
+    browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    browser.open(page)
+
+    def color(selector: str) -> str:
+        return browser.run(f"getComputedStyle(document.querySelector({selector!r})).color")
+
+    assert browser.run("document.querySelector('.verdict.no').textContent") == "does not hold"
+    assert color(".verdict.no") == color(".verdict.yes") == color("td")
+    assert color(".verdict.no") != color(".verdict-box.bad strong")  # what a warning looks like
+    browser.call("Emulation.setEmulatedMedia", features=[])

@@ -384,6 +384,10 @@ def test_matrices_are_read(tmp_path, suffix) -> None:
     as_fit_reads_it = read_matrix(path)
     np.testing.assert_array_equal(as_fit_reads_it.values, frame.to_numpy().T)
     assert as_fit_reads_it.sample_names == ["r1", "r2", "r3"]
+    for choices in ({}, {"transpose": True}):
+        own, study = sf.read_table(path, **choices), read_matrix(path, **choices)
+        assert (list(own.index), list(own.columns)) == (study.sample_names, study.feature_names)
+        np.testing.assert_array_equal(own.to_numpy().T, study.values)
 
 
 def test_matrices_that_cannot_be_used_are_refused(tmp_path) -> None:
