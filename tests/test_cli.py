@@ -577,5 +577,5 @@ def test_raw_wine_is_more_than_its_largest_numbers(tmp_path) -> None:
     shares = p.variance_explained(by="factor")
     assert shares[0] < 0.9
     assert (~p.empty).sum() > 1
-    assert list(p.summary()["features"])[0] > 1
+    assert p.summary()["features"].iloc[0] > 1
     np.testing.assert_allclose(p.reconstruct().mean(axis=0), wine.mean(), rtol=1e-6)
