@@ -194,3 +194,19 @@ def test_seeds_as_numpy_users_expect():
     for seed in (-1, 1.5, True, "0"):
         with pytest.raises(ValueError, match="seed must be a whole number of at least 0, None or a numpy Generator"):
             loadings(seed)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda X, prior: sf.fit_vi(X, prior, n_trials=1),
+        lambda X, prior: sf.sample(X, prior, n_chains=1, n_warmup=1, n_draws=4),
+    ],
+)
+def test_a_warning_points_at_the_callers_line(call):
+    X = np.random.default_rng(0).standard_normal((8, 6))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call(X, sf.Prior(n_factors=1, noise_rate=1e6))
+    assert PriorWarning in {one.category for one in caught}
+    assert {one.filename for one in caught} == {__file__}

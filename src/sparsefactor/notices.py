@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 logger = logging.getLogger("sparsefactor")
 
@@ -21,6 +25,20 @@ def announce(text: str) -> None:
         logger.info("%s", text)
     if _listeners:
         _listeners[-1](text)
+
+
+def warn(text: str, category: type[Warning]) -> None:
+    """Warn, at the first line outside this package that led here."""
+    warnings.warn(text, category, stacklevel=_users_level())
+
+
+def _users_level() -> int:
+    """The stacklevel, for a warning of the caller, of the first line outside this package."""
+    package = f"{Path(__file__).parent}{os.sep}"
+    level, frame = 0, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
+        level, frame = level + 1, frame.f_back
+    return max(level, 1)
 
 
 @contextmanager

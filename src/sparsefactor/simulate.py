@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .checks import checked_count, is_number
 from .groups import checked_groups, matched, numbered
-from .model import RELATIVE_NOISE_RATE, Beta, Prior, draw_modules
+from .model import RELATIVE_NOISE_RATE, Beta, Prior, draw_modules, slab_default
 
 Array = NDArray[np.float64]
 
@@ -202,7 +202,7 @@ def simulate(
         L = np.where(Z, given_L, 0.0)
     else:
         if prior is not None:
-            rate_alpha = _rate(prior.loading_rate, prior.slab_default[1])
+            rate_alpha = _rate(prior.loading_rate, slab_default(prior.inclusion)[1])
             alpha = _gamma(rng_precision, "loading", prior.loading_shape, rate_alpha, alpha.shape)
         slab = alpha if prior is None else prior.by_row(alpha.T)
         L = np.where(Z, rng_L.standard_normal((G, K)) / np.sqrt(slab), 0.0)

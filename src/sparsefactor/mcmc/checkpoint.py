@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import io
 import logging
-import os
-import sys
-import warnings
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..notices import warn
 from ..storage.sealed import Sealed, SealedError, seal, write_atomically
 
 logger = logging.getLogger("sparsefactor")
@@ -79,17 +77,8 @@ def read_latest(folder: Path, run: str, chain: int) -> Checkpoint:
     for reason in bad:
         message = f"checkpoint refused: {reason}; chain {chain} goes on from the other one, at sweep {best.sweep}"
         logger.warning(message)
-        warnings.warn(message, CheckpointWarning, stacklevel=_users_level())
+        warn(message, CheckpointWarning)
     return best
-
-
-def _users_level() -> int:
-    """The stacklevel, for a warning of the caller, of the first line outside this package."""
-    package = f"{Path(__file__).parents[1]}{os.sep}"
-    level, frame = 0, sys._getframe()
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
-        level, frame = level + 1, frame.f_back
-    return max(level, 1)
 
 
 def encode(checkpoint: Checkpoint) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -15,14 +14,16 @@ from typing import Any
 import numpy as np
 
 from ..checks import seed_number
-from ..data import Data, as_data
+from ..data import Data
 from ..diagnostics import SamplingWarning
 from ..engine import build_engine
 from ..engine.threads import single_blas_thread
 from ..gibbs.moves import MOVES, moves_for
 from ..gibbs.sweep import Gibbs
-from ..model import Prior, checked_prior
+from ..model import Prior
+from ..notices import warn
 from ..posterior import Labels, MCMCPosterior
+from ..preparation import prepared
 from ..progress import Bars, is_shown
 from ..record import record_of
 from ..start import Start, own_start, starts
@@ -155,7 +156,6 @@ def sample(
     >>> mc.diagnostics().ok
     True
     """
-    prior = checked_prior(prior, n_factors)
     options = Options(
         n_chains=n_chains,
         n_warmup=n_warmup,
@@ -176,21 +176,16 @@ def sample(
         until=until,
         max_seconds=max_seconds,
     )
+    settings = {"center": center, "scale": scale, "covariates": covariates, "covariate_loadings": covariate_loadings}
     watcher = Watcher(callback)
     bars = Bars() if is_shown(progress) else None
     # Starts, sweeps and moments: no sum depends on the number of BLAS threads.
     with single_blas_thread(), bars or nullcontext():
-        data = as_data(X, center=center, scale=scale)
-        prior.check_fits(data)
-        data = data.with_design(covariates, center, covariate_loadings)
-        prior = prior.matched_to(data)
-        prior.warn_if_strong(data)
-        if not center:
-            data.refuse_lost_digits()
-        stretches = _stretches(data.at_ordinary_size(), prior, options, watcher, bars)
+        data, prior = prepared(X, prior, n_factors, **settings)
+        stretches = _stretches(data, prior, options, watcher, bars)
         result, verdict = run_until(stretches, options, watcher)
     if not verdict.ok:
-        warnings.warn(verdict.text, SamplingWarning, stacklevel=2)
+        warn(verdict.text, SamplingWarning)
     return result
 
 

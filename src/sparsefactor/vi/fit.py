@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
@@ -13,12 +12,13 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from ..checks import check_watching, checked_choice, checked_count, checked_flag, checked_number, seed_number
-from ..data import Data, as_data
 from ..engine import build_engine
 from ..engine.threads import single_blas_thread
 from ..kernels.protocol import Engine
-from ..model import Prior, checked_prior
+from ..model import Prior
+from ..notices import warn
 from ..posterior import Status, VIPosterior
+from ..preparation import prepared
 from ..progress import Bars, is_shown
 from ..record import record_of
 from ..start import INITS, Start, checked_init
@@ -196,18 +196,11 @@ def fit_vi(
         progress=progress,
         callback=callback,
     )
-    prior = checked_prior(prior, n_factors)
-    data = as_data(X, center=center, scale=scale, dtype=dtype)
-    prior.check_fits(data)
-    if not isinstance(X, Data):
-        data = data.with_design(covariates, center, covariate_loadings)
-    prior = prior.matched_to(data)
-    prior.warn_if_strong(data)
-    if not center:
-        data.refuse_lost_digits()
+    settings = {"center": center, "scale": scale, "covariates": covariates, "covariate_loadings": covariate_loadings}
     bars = Bars() if is_shown(progress) else None
     with single_blas_thread(), bars or nullcontext():
-        engine = build_engine(data.at_ordinary_size(), one_module(prior), options.backend, options.n_threads)
+        data, prior = prepared(X, prior, n_factors, dtype=dtype, **settings)
+        engine = build_engine(data, one_module(prior), options.backend, options.n_threads)
         return fit_on(engine, prior, options, bars)
 
 
@@ -248,7 +241,7 @@ def fit_on(engine: Engine, prior: Prior, options: Options, bars: Bars | None = N
         winner.status = ended
     status = winner.status or Status.MAX_ITER
     if status is not Status.CONVERGED:
-        warnings.warn(f"VI has not converged. {status.value}", ConvergenceWarning, stacklevel=3)
+        warn(f"VI has not converged. {status.value}", ConvergenceWarning)
     watcher.end(winner, status)
     logger.info("VI: %d trials, best ELBO %.6f, %s", len(trials), winner.elbo, status.name)
     record = record_of("vi", options) | {"search": search.told}
@@ -257,7 +250,7 @@ def fit_on(engine: Engine, prior: Prior, options: Options, bars: Bars | None = N
     short = sum(trial.status is not Status.CONVERGED for trial in averaged)
     if short and status is Status.CONVERGED:
         text = f"{short} of the {len(averaged)} trials averaged have not converged. {Status.MAX_ITER.value}"
-        warnings.warn(text, ConvergenceWarning, stacklevel=3)
+        warn(text, ConvergenceWarning)
     return posterior(winner, trials, status, prior, mean_signal(averaged), record)
 
 

@@ -1,64 +1,34 @@
-"""The sparse factor model: its prior, checked once, and its log joint density (docs/math.md, section 1)."""
+"""The prior, checked once (docs/math.md, section 1)."""
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field, fields, replace
 from html import escape
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betaln, gammaln, xlog1py, xlogy
 
-from .checks import checked_count
-from .computed import computed
-from .data import Data
-from .densities import LOG_2PI, log_gamma_density
-from .groups import checked_groups, matched, numbered
+from ..checks import checked_count
+from ..computed import computed
+from ..data import Data
+from ..groups import checked_groups, matched, numbered
+from .beta import Beta
+from .checks import (
+    check_positive,
+    checked_factor_names,
+    checked_inclusion,
+    checked_rates,
+    column_names,
+    is_vector,
+    row_names,
+)
+from .units import in_units_of, slab_default
 
 Noise = Literal["feature", "shared", "sample"]
 MOST_SHOWN = 12  # numbers of an inclusion prior that its repr lists
-SMALLEST = 1e-150  # of hyperparameters, and one over it the largest: squares of them must stay in range
-# What the priors' rates are where they are left out, in units of the data: of the variance of what a noise precision
-# belongs to, and of the mean square of all entries.
-NOISE_SHAPE, RELATIVE_NOISE_RATE = 1.0, 0.02  # chosen by `python -m benchmarks.corpus noise`
-# Of the slab, where inclusion is learnt: by `corpus slab` and `corpus surplus`. Where it is given, a factor that the
-# data do not have can only become faint, and the prior must let it.
-LEARNT_SLAB, GIVEN_SLAB = (1.0, 0.1), (1e-3, 1e-3)
+NOISE_SHAPE = 1.0
 PAPER_RATE = 1e-3
-STRONG_SHARE = 0.5  # of the features: where a given rate outweighs the data of more than these, it is worth a warning
-CONSTANT = 1e-10  # of the mean square: a variance below this is none
-
-
-@dataclass(frozen=True)
-class Beta:
-    """A Beta(a, b) prior on each factor's inclusion probability, which is then learnt.
-
-    Parameters
-    ----------
-    a, b : float
-        Positive. Beta(1, 1), the default of `Prior`, is uniform; Beta(1, 9) expects a tenth of the features.
-
-    Examples
-    --------
-    >>> import sparsefactor as sf
-    >>> sf.Prior(n_factors=26, inclusion=sf.Beta(1, 9)).learns_inclusion
-    True
-    """
-
-    a: float
-    b: float
-
-    def __post_init__(self) -> None:
-        for name in ("a", "b"):
-            _check_positive(f"Beta's {name}", getattr(self, name))
-        mean = self.a / (self.a + self.b)
-        if not 0.0 < mean < 1.0:
-            raise ValueError(
-                f"the mean of a Beta, a / (a + b), must lie strictly between 0 and 1; got {mean:g} from {self.a:g} and "
-                f"{self.b:g}; bring a and b closer together"
-            )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -142,17 +112,17 @@ class Prior:
 
     def __post_init__(self) -> None:
         if self.loading_shape is None:
-            object.__setattr__(self, "loading_shape", self.slab_default[0])
+            object.__setattr__(self, "loading_shape", slab_default(self.inclusion)[0])
         for name in ("noise_shape", "loading_shape"):
-            _check_positive(name, getattr(self, name))
+            check_positive(name, getattr(self, name))
         for name in ("noise_rate", "loading_rate"):
             value = getattr(self, name)
             if value is None or self.settled:
                 continue
-            if name == "noise_rate" and _is_vector(value):
-                object.__setattr__(self, name, _checked_rates(value))
+            if name == "noise_rate" and is_vector(value):
+                object.__setattr__(self, name, checked_rates(value))
             else:
-                _check_positive(name, value)
+                check_positive(name, value)
         if not isinstance(self.noise, str) or self.noise not in get_args(Noise):
             raise ValueError(f"noise must be one of {get_args(Noise)}; got {self.noise!r}; choose one of them")
         object.__setattr__(self, "n_modules", checked_count("n_modules", self.n_modules))
@@ -167,12 +137,12 @@ class Prior:
                 f"features are in known groups or in unknown modules, not in both; got groups and n_modules="
                 f"{self.n_modules}; leave one of them out"
             )
-        object.__setattr__(self, "_row_names", _row_names(self.inclusion))
-        names = self.factor_names if self.factor_names is not None else _column_names(self.inclusion)
+        object.__setattr__(self, "_row_names", row_names(self.inclusion))
+        names = self.factor_names if self.factor_names is not None else column_names(self.inclusion)
         if not isinstance(self.inclusion, Beta):
-            object.__setattr__(self, "inclusion", _checked_inclusion(self.inclusion))
+            object.__setattr__(self, "inclusion", checked_inclusion(self.inclusion))
         object.__setattr__(self, "n_factors", self._resolve_n_factors())
-        object.__setattr__(self, "factor_names", None if names is None else _checked_factor_names(names, self.K))
+        object.__setattr__(self, "factor_names", None if names is None else checked_factor_names(names, self.K))
 
     def _resolve_n_factors(self) -> int:
         given = self.n_factors
@@ -206,7 +176,7 @@ class Prior:
                 words += [] if value is None else [f"groups=<{len(value)} labels>"]
             elif isinstance(value, np.ndarray):
                 words.append(f"{name}=<{value.size} numbers>")
-            elif value != defaults[name] and (name != "loading_shape" or value != self.slab_default[0]):
+            elif value != defaults[name] and (name != "loading_shape" or value != slab_default(self.inclusion)[0]):
                 words.append(f"{name}={value!r}")
         return f"Prior({', '.join(words)})"
 
@@ -267,11 +237,6 @@ class Prior:
         np.add.at(out, self.group_index, values)
         return np.ascontiguousarray(out.T)
 
-    @property
-    def slab_default(self) -> tuple[float, float]:
-        """The slab's shape and relative rate where they are left out."""
-        return LEARNT_SLAB if self.learns_inclusion else GIVEN_SLAB
-
     def inclusion_matrix(self) -> NDArray[np.float64]:
         """(1, K) or (G, K): the prior (mean) probability of inclusion."""
         if isinstance(self.inclusion, Beta):
@@ -300,45 +265,7 @@ class Prior:
 
     def in_units_of(self, data: Data) -> Prior:
         """This prior for `data.Y`, its rates as numbers: noise_rate (G,) or (N,) where noise belongs to these."""
-        if self.settled:
-            return self
-        if data.design is not None and data.design.covariates is not None:
-            return self.in_units_of(data.less(data.regression()))  # what covariates explain is not in these units
-        wanted = {"feature": data.n_features, "sample": data.n_samples}.get(self.noise, 0)
-        rate = self.noise_rate
-        if rate is None:
-            square = {"feature": data.row_ss / data.row_count, "sample": data.column_ss / data.column_count}
-            mean_square = data.unit_scale**2
-            own = np.atleast_1d(square.get(self.noise, np.array(mean_square)))
-            # What does not vary has no scale of its own.
-            rate = RELATIVE_NOISE_RATE * np.where(own > CONSTANT * mean_square, own, mean_square)
-        else:
-            rate = np.asarray(rate, dtype=np.float64) / data.unit**2
-        rate = np.broadcast_to(rate, wanted).copy() if wanted else float(np.mean(rate))
-        prior = self.matched_to(data)
-        return replace(prior, noise_rate=rate, loading_rate=prior._loading_rate(data), settled=True)
-
-    def _loading_rate(self, data: Data) -> Any:
-        """The rate for `data.Y`; where it is left out and there are groups, (V,): views have units of their own."""
-        if self.loading_rate is not None:
-            return float(self.loading_rate / data.unit**2)
-        square: Any = data.unit_scale**2
-        if self.grouped:
-            total, count = (np.bincount(self.group_index, values) for values in (data.row_ss, data.row_count))
-            own = total / count
-            square = np.where(own > CONSTANT * square, own, square)
-        rate = self.slab_default[1] * square
-        return rate if self.grouped else float(rate)
-
-    def warn_if_strong(self, data: Data) -> None:
-        """Warn where rates given as numbers outweigh what the data say of noise and loadings."""
-        in_units = self.in_units_of(data)
-        if self.noise_rate is not None:
-            total = {"feature": data.row_ss, "sample": data.column_ss}.get(self.noise, data.row_ss.sum())
-            _warn_strong("noise_rate", self.noise_rate, float(np.mean(in_units.noise_rate > 0.5 * total)))
-        if self.loading_rate is not None:
-            strong = in_units.loading_rate > 0.5 * data.n_features * data.unit_scale**2
-            _warn_strong("loading_rate", self.loading_rate, float(strong))
+        return in_units_of(self, data)
 
     def check_fits(self, data: Data) -> None:
         """Refuse data that a prior with a value for each feature (or sample) does not describe."""
@@ -367,10 +294,6 @@ class Prior:
                     )
 
 
-class PriorWarning(UserWarning):
-    """Numbers given in a prior decide the answer rather than the data."""
-
-
 def checked_prior(prior: Any, n_factors: Any) -> Prior:
     """The prior that was passed, or the default one with so many factors; anything else is refused."""
     if prior is None:
@@ -387,148 +310,3 @@ def checked_prior(prior: Any, n_factors: Any) -> Prior:
             f"n_factors must come from one place; got {n_factors!r} beside a prior with {prior.n_factors}; leave it out"
         )
     return prior
-
-
-def _check_positive(name: str, value: Any) -> None:
-    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    good = number and SMALLEST <= float(value) <= 1 / SMALLEST
-    if not good:
-        raise ValueError(
-            f"{name} must be a positive number; got {value!r}; leave it out, or pass one from 1e-150 to 1e150"
-        )
-
-
-def _is_vector(value: Any) -> bool:
-    try:
-        return np.ndim(value) == 1
-    except ValueError:  # lists of unequal lengths
-        return False
-
-
-def _checked_rates(rates: Any) -> NDArray[np.float64]:
-    try:
-        values = np.array(rates, dtype=np.float64)
-    except (TypeError, ValueError):
-        values = np.zeros(0)
-    if not (values.size and np.isfinite(values).all() and (values > 0).all()):
-        raise ValueError(f"noise_rate must be positive; got {rates!r}; leave it out or pass numbers above zero")
-    values.flags.writeable = False
-    return values
-
-
-def _warn_strong(name: str, value: Any, share: float) -> None:
-    if share > STRONG_SHARE:
-        given = f"{value:g}" if np.ndim(value) == 0 else "an array"
-        warnings.warn(
-            f"{name}={given} outweighs the data, which are small beside it; leave it out to have it in units of the "
-            "data, or rescale X",
-            PriorWarning,
-            stacklevel=4,
-        )
-
-
-def _column_names(inclusion: Any) -> list[str] | None:
-    """The column names of a pandas frame that has any."""
-    columns = getattr(inclusion, "columns", None)
-    if columns is None or np.ndim(inclusion) != 2 or list(columns) == list(range(len(columns))):
-        return None
-    return [str(name) for name in columns]
-
-
-def _checked_factor_names(names: Any, K: int) -> tuple[str, ...]:
-    if isinstance(names, str) or np.ndim(names) != 1 or len(names) != K:
-        raise ValueError(f"factor_names must be one name per factor, {K}; got {names!r}; make them agree")
-    return tuple(str(name) for name in names)
-
-
-def _row_names(inclusion: Any) -> list[str] | None:
-    """The row names of a pandas frame that has any."""
-    index = getattr(inclusion, "index", None)
-    if index is None or callable(index) or np.ndim(inclusion) != 2 or list(index) == list(range(len(index))):
-        return None
-    return [str(name) for name in index]
-
-
-def _checked_inclusion(inclusion: Any) -> NDArray[np.float64]:
-    try:
-        values = np.array(inclusion, dtype=np.float64)
-        if inclusion is None:
-            raise TypeError
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"inclusion must be a number, a vector, a matrix or a Beta; got {inclusion!r}; pass e.g. inclusion=0.1"
-        ) from None
-    if values.ndim > 2 or values.size == 0:
-        raise ValueError(
-            f"inclusion must be a scalar, (n_factors,) or (n_features, n_factors); got shape {values.shape}; reshape it"
-        )
-    inside = (values > 0) & (values < 1)
-    if not inside.all():
-        bad = values[~inside].flat[0]
-        pair = values.shape == (2,) and (values > 0).all()  # meant as the two numbers of a Beta, most likely
-        raise ValueError(
-            f"inclusion must lie strictly between 0 and 1; got {bad:g}; "
-            + (f"pass sf.Beta({values[0]:g}, {values[1]:g}) to have it learnt, or " if pair else "")
-            + "use e.g. 0.001 or 0.999 for what is nearly sure"
-        )
-    values.flags.writeable = False
-    return values
-
-
-def draw_modules(prior: Prior, n_features: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
-    """Modules, their inclusion rates and their weights from the prior (1.8)."""
-    assert isinstance(prior.inclusion, Beta)
-    M, beta = prior.n_modules, prior.inclusion
-    weight = rng.dirichlet(np.full(M, 1.0 / M))
-    own = rng.random(prior.K) < 0.5
-    rate = np.where(own, rng.beta(beta.a, beta.b, size=(M, prior.K)), rng.beta(beta.a, beta.b, size=prior.K))
-    return {"module": rng.choice(M, size=n_features, p=weight), "module_rate": rate, "module_weight": weight}
-
-
-def log_joint(
-    data: Data,
-    prior: Prior,
-    *,
-    L: NDArray[np.float64],
-    F: NDArray[np.float64],
-    Z: NDArray[Any],
-    tau: NDArray[np.float64],
-    alpha: NDArray[np.float64],
-    pi: NDArray[np.float64] | None = None,
-    member: NDArray[np.intp] | None = None,
-    own: NDArray[np.bool_] | None = None,
-    w: NDArray[np.float64] | None = None,
-) -> float:
-    """log p(Y, L, Z, F, tau, alpha[, pi[, member, w]]), every constant included (docs/math.md, equations 1.7, 1.8).
-
-    L, Z: (G, K); F: (K, N); tau: (G,), () or (N,) as the noise structure has it; alpha, pi: (K,) or (K, V).
-    With modules, pi: (K, M + 1), of which each factor uses the first M where `own` (K,) says so and the last one
-    otherwise; member: (G,); w: (M,).
-    """
-    prior = prior.in_units_of(data)
-    Z, tau = np.asarray(Z, dtype=bool), np.atleast_1d(tau)
-    weights = tau[:, None] if prior.noise == "feature" else tau[None, :]
-    observed = np.ones(data.Y.shape, dtype=bool) if data.observed is None else data.observed
-    density = 0.5 * (np.log(weights) - LOG_2PI) - 0.5 * weights * (data.Y - L @ F) ** 2
-    total = float(density[observed].sum())
-    of_row = prior.by_row(alpha)
-    slab = 0.5 * (np.log(of_row) - LOG_2PI) - 0.5 * of_row * L**2
-    total += float(slab[Z].sum())
-    used, M = pi, prior.n_modules
-    probability = prior.inclusion_matrix()
-    if pi is not None and member is None:
-        probability = prior.by_row(pi)
-    if pi is not None and member is not None and own is not None and w is not None:
-        probability = np.where(own[:, None], pi[:, :M], pi[:, M:]).T[member]
-        used = np.concatenate([pi[own, :M].ravel(), pi[~own, M]])
-        total += float(np.sum(np.log(w[member])) + np.sum((1 / M - 1) * np.log(w)) - M * gammaln(1 / M))
-        total -= prior.K * np.log(2.0)
-    total += float(np.sum(xlogy(Z, probability) + xlog1py(~Z, -probability)))
-    total += float(-0.5 * np.sum(F**2 + LOG_2PI))
-    total += float(np.sum(log_gamma_density(tau, prior.noise_shape, prior.noise_rate)))
-    total += float(np.sum(log_gamma_density(alpha, prior.loading_shape, prior.loading_rate)))
-    if isinstance(prior.inclusion, Beta):
-        assert used is not None
-        a, b = prior.inclusion.a, prior.inclusion.b
-        total += float(np.sum(xlogy(a - 1, used) + xlog1py(b - 1, -used) - betaln(a, b)))
-    return total
