@@ -29,7 +29,7 @@ class Read(NamedTuple):
 
 
 def is_sparse(matrix: Any) -> bool:
-    return hasattr(matrix, "nnz") or "sparse" in type(matrix).__name__.lower()
+    return hasattr(matrix, "nnz") or getattr(matrix, "format", None) in ("csr", "csc")  # in memory, or on disk
 
 
 def is_on_disk(matrix: Any) -> bool:
@@ -69,7 +69,15 @@ def fill(values: Any, matrix: Any, places: Any, columns: Any = None) -> None:
     if is_sparse(matrix):
         size = values.dtype.itemsize * len(places) * values.shape[1] / 1e9
         logger.info("X is sparse: its zeros count as observed; it is held dense, %.3g GB of %s", size, values.dtype)
-    if is_on_disk(matrix) or not is_sparse(matrix):  # files are laid out by rows
+    if is_on_disk(matrix) and getattr(matrix, "format", None) == "csc":  # laid out by columns
+        wanted = np.arange(matrix.shape[1]) if columns is None else np.flatnonzero(columns)
+        step = max(1, BLOCK_ENTRIES // max(len(places), 1))
+        for first in range(0, len(wanted), step):
+            own = wanted[first : first + step]
+            block = matrix[:, own[0] : own[-1] + 1].toarray()[:, own - own[0]]
+            put(values, places, slice(first, first + step), block)
+        return
+    if is_on_disk(matrix) or not is_sparse(matrix):  # laid out by rows
         step = max(1, BLOCK_ENTRIES // max(matrix.shape[1], 1))
         for first in range(0, len(places), step):
             block = matrix[first : first + step]
