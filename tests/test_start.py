@@ -36,7 +36,7 @@ def vectors(engine, rank: int):
 @pytest.mark.parametrize("limit", [1500, 5])
 def test_leading_vectors_are_those_of_the_svd(G, N, limit, monkeypatch):
     monkeypatch.setattr(starts_module, "EXACT_SIDE", limit)  # 5: the randomised way
-    monkeypatch.setattr("sparsefactor.data.CHUNK_ENTRIES", 7 * N)
+    monkeypatch.setattr("sparsefactor.data.matrix.CHUNK_ENTRIES", 7 * N)
     Y = matrix(G, N)
     s, US, V = vectors(engine_for(Y.T), 4)
     u, exact, vt = np.linalg.svd(Y, full_matrices=False)

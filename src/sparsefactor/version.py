@@ -9,7 +9,10 @@ from pathlib import Path
 __version__ = "0.1.0"
 
 # What decides a draw, given data, prior and settings: folders, and files by their path without ".py".
-DECIDING = ("kernels", "engine", "gibbs", "vi", "relabel", "mcmc", "data", "design", "groups", "model", "start")
+DECIDING = (
+    "kernels", "engine", "gibbs", "vi", "relabel", "mcmc", "data", "design", "groups", "model", "start", "preparation",
+    "densities", "arrays",
+)  # fmt: skip
 
 
 @functools.cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,17 +13,15 @@ from ..checks import checked_flag
 from ..containers import like_input
 from ..explained import FitSums, variance_explained
 from ..model import Prior
+from .asking import Asking
 from .labels import Array, Labels
 
 if TYPE_CHECKING:
     import pandas
 
-    from .mcmc import MCMCPosterior
-    from .variational import VIPosterior
-
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Posterior:
+class Posterior(Asking):
     """The questions both posteriors answer. Shapes: see the table of words in docs/index.md."""
 
     prior: Prior
@@ -74,144 +72,6 @@ class Posterior:
     def covariate_loadings_sd(self) -> Array:
         """(n_features, c) their posterior standard deviation."""
         return self.labels.covariate_loadings_sd
-
-    def transform(self, X: Any, return_sd: bool = False, covariates: Any = None) -> Array | tuple[Array, Array]:
-        """Activations of new samples, with any pattern of missing entries; for training samples, the fit's own.
-
-        Given the features' posterior the answer is exact: the uncertainty of the loadings counts, the fit's centring
-        and scaling are applied, and draws are averaged.
-
-        Parameters
-        ----------
-        X : (n, n_features) array or frame
-            NaN where missing. Named features are matched by name to those of the fit, in any order.
-        return_sd : bool
-            Return posterior standard deviations as well.
-        covariates : (n, c) array or frame, optional
-            Those of the new samples, where the fit had covariates.
-
-        Returns
-        -------
-        array (n, n_factors), or two of them
-
-        Examples
-        --------
-        >>> import sparsefactor as sf
-        >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5], snr=4, seed=0)
-        >>> p = sf.fit_vi(sim.X[:20], sf.Prior(n_factors=1), n_trials=2)
-        >>> p.transform(sim.X[20:]).shape
-        (10, 1)
-        """
-        from ..questions import transform
-
-        return transform(self._self(), X, return_sd=return_sd, covariates=covariates)
-
-    def impute(
-        self, X: Any = None, return_sd: bool = False, interval: float | None = None, covariates: Any = None
-    ) -> Any:
-        """Data with what was missing predicted.
-
-        Parameters
-        ----------
-        X : (n, n_features) array or frame, or None
-            NaN is filled in, given the sample's other entries; the rest is kept. None: predictions of every
-            entry of the training data.
-        return_sd : bool
-            Return standard deviations of what would be observed there, signal and noise together; 0 where X was
-            observed.
-        interval : float, optional
-            Return the ends of central intervals of this probability, e.g. 0.9.
-        covariates : (n, c) array or frame, optional
-            Those of the samples in X, where the fit had covariates.
-
-        Returns
-        -------
-        array (n, n_features), a frame where X was one; or a tuple: values, [sd], [lower, upper]
-
-        Examples
-        --------
-        >>> import sparsefactor as sf
-        >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5], snr=4, missing=0.1, seed=0)
-        >>> p = sf.fit_vi(sim.X, sf.Prior(n_factors=1), n_trials=2)
-        >>> values, lower, upper = p.impute(sim.X, interval=0.9)
-        """
-        from ..questions import impute
-
-        return impute(self._self(), X, return_sd=return_sd, interval=interval, covariates=covariates)
-
-    def log_density(self, X: Any, of: Literal["samples", "entries"] = "samples", covariates: Any = None) -> Array:
-        """Log predictive density of new samples, or of entries held out of the training samples.
-
-        Parameters
-        ----------
-        X : (n, n_features) array or frame
-            NaN where missing; for entries, NaN where an entry was not held out.
-        of : "samples" or "entries"
-            "samples": X are new samples; the density of each one's observed entries together. Under q it is that of
-            the Gaussian with q's predictive covariance; with draws, the mean over draws of the exact one.
-            "entries": X has the shape of the training data; each entry by itself.
-        covariates : (n, c) array or frame, optional
-            Those of new samples, where the fit had covariates.
-
-        Returns
-        -------
-        array (n,), or (n_samples, n_features) with NaN where X has it
-
-        Examples
-        --------
-        >>> import sparsefactor as sf
-        >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5], snr=4, seed=0)
-        >>> p = sf.fit_vi(sim.X[:20], sf.Prior(n_factors=1), n_trials=2)
-        >>> p.log_density(sim.X[20:]).shape
-        (10,)
-        """
-        from ..questions import log_density
-
-        return log_density(self._self(), X, of=of, covariates=covariates)
-
-    def covariance(self) -> Array:
-        """(n_features, n_features) the posterior mean of the data's covariance: loadings times loadings', and noise."""
-        from ..questions import covariance
-
-        return covariance(self._self())
-
-    @property
-    def lfsr(self) -> Array:
-        """(n_features, n_factors) local false sign rate: how likely a loading is zero or of the other sign."""
-        from ..questions import local_false_sign_rate
-
-        return local_false_sign_rate(self._self())
-
-    def discoveries(self, fdr: float = 0.05, by: Literal["inclusion", "sign"] = "inclusion") -> pandas.DataFrame:
-        """The features of each factor at a Bayesian false discovery rate.
-
-        Parameters
-        ----------
-        fdr : float
-            The list of a factor is the longest whose mean probability of error is at most this.
-        by : "inclusion" or "sign"
-            An error is a loading that is zero, or one that is zero or of the other sign.
-
-        Returns
-        -------
-        pandas.DataFrame
-            Columns factor (from 1), feature, loading, sd, inclusion_prob, lfsr, and fdr: the rate of the list that
-            ends there.
-
-        Examples
-        --------
-        >>> import sparsefactor as sf
-        >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5], snr=4, seed=0)
-        >>> p = sf.fit_vi(sim.X, sf.Prior(n_factors=1), n_trials=2)
-        >>> bool(p.discoveries(0.01).fdr.max() <= 0.01)
-        True
-        """
-        from ..questions import discoveries
-
-        return discoveries(self._self(), fdr, by=by)
-
-    def _self(self) -> VIPosterior | MCMCPosterior:
-        return cast("VIPosterior | MCMCPosterior", self)
 
     def signal(self) -> Array:
         """(n_samples, n_features) the posterior mean of what the factors explain, in the units that were fitted."""

@@ -1,0 +1,158 @@
+"""From a matrix as a user has it to `Data`: the checks of its values, the only transpose, centring and scaling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..checks import checked_flag
+from ..containers import container_of
+from ..names import shown
+from .matrix import CHUNK_ENTRIES, Data, chunks_of
+from .reading import read_matrix
+
+# Squares of the entries and their sums over a matrix must stay inside float64's range.
+LARGEST_MAGNITUDE = 1e150
+
+
+def as_data(X: Any, *, center: bool = False, scale: bool = False, dtype: Any = np.float64) -> Data:
+    """Check X (n_samples, n_features; NaN = missing) and return it as `Data`.
+
+    Takes a NumPy array, a pandas or polars frame, an xarray DataArray (either way round, by its dims' names), a SciPy
+    sparse matrix (its zeros are data), an AnnData, a MuData, or a `Data` (returned as it is).
+    center: subtract each feature's mean. scale: divide by its standard deviation (about zero where not centred).
+    """
+    if isinstance(X, Data):
+        return X
+    center, scale = checked_flag("center", center), checked_flag("scale", scale)
+    dtype = _checked_dtype(dtype)
+    values, samples, features, fresh = read_matrix(X, dtype)
+    n_samples, n_features = values.shape
+    complete = _check_values(values, features, samples)
+
+    if fresh and values.dtype == dtype and values.T.flags.c_contiguous:
+        Y = values.T  # read block by block into what is held: no second copy
+    else:
+        Y = np.array(values.T, dtype=dtype, order="C")
+    if Y.dtype != values.dtype and np.isinf(Y).any():
+        raise ValueError(f"entries must lie in the range of {np.dtype(dtype)}; some do not; rescale X, or use float64")
+    observed = None
+    if not complete:
+        observed = ~np.isnan(Y)
+        np.nan_to_num(Y, copy=False, nan=0.0)
+
+    offset = np.zeros(n_features)
+    if center:
+        offset = _centred(Y, values.T, observed)
+        if not np.any(_largest(Y) > 1e-12 * np.abs(offset)):
+            raise ValueError(
+                "data must vary: after centring, every observed entry is zero, since each feature is constant; "
+                "pass center=False, or check that X has samples as rows and features as columns"
+            )
+    return Data(
+        Y=Y,
+        observed=observed,
+        offset=offset,
+        feature_names=features,
+        sample_names=samples,
+        container=container_of(X),
+        scale=_scaled(Y, offset, observed, n_samples) if scale else None,
+    )
+
+
+def _centred(
+    Y: NDArray[np.floating], values: NDArray[np.floating], observed: NDArray[np.bool_] | None
+) -> NDArray[np.float64]:
+    """Take each row's mean from Y, in place, in double precision whatever Y's; the means.
+
+    In two steps: the first mean carries the rounding of a sum of large numbers, the second that of the rest alone.
+    """
+    offset = np.zeros(len(Y))
+    for i, row in enumerate(values):
+        seen = slice(None) if observed is None else observed[i]
+        own = np.asarray(row[seen], dtype=np.float64)
+        mean = own.mean()
+        rest = own - mean
+        second = rest.mean()
+        Y[i, seen] = rest - second
+        offset[i] = mean + second
+    return offset
+
+
+def _largest(Y: NDArray[np.floating]) -> NDArray[np.float64]:
+    """(G,) the largest magnitude in each row."""
+    return np.maximum(Y.max(axis=1), -Y.min(axis=1)).astype(np.float64)
+
+
+def _scaled(
+    Y: NDArray[np.floating], offset: NDArray[np.float64], observed: NDArray[np.bool_] | None, n_samples: int
+) -> NDArray[np.float64]:
+    """Divide each row of Y by its root mean square, in place; a row that does not vary stays as it is."""
+    biggest = _largest(Y)
+    varies = biggest > 1e-12 * np.abs(offset)
+    biggest = np.where(varies, biggest, 1.0)
+    square = np.empty(len(Y))
+    for rows in chunks_of(Y):
+        part = Y[rows] / biggest[rows, None].astype(Y.dtype)
+        square[rows] = np.einsum("ij,ij->i", part, part, dtype=np.float64)
+    counts = n_samples if observed is None else observed.sum(axis=1)
+    spread = np.where(varies, biggest * np.sqrt(np.where(varies, square, 1.0) / counts), 1.0)
+    Y /= spread[:, None].astype(Y.dtype)
+    return spread
+
+
+def _checked_dtype(dtype: Any) -> np.dtype[Any]:
+    try:
+        chosen = np.dtype(dtype)
+    except TypeError:
+        chosen = None
+    if chosen not in (np.float64, np.float32):
+        raise ValueError(f"dtype must be float64 or float32; got {dtype!r}; leave it out") from None
+    return chosen
+
+
+def _check_values(values: NDArray[np.floating], features: NDArray[Any], samples: NDArray[Any]) -> bool:
+    """Refuse what cannot be fitted, looking at a part of the matrix at a time; whether no entry is missing."""
+    turned = not values.flags.c_contiguous  # parts lie along memory
+    lines = values.T if turned else values
+    counts = np.zeros(len(lines), dtype=np.intp), np.zeros(lines.shape[1], dtype=np.intp)
+    low, high, infinite, first = np.inf, -np.inf, 0, (0, 0)
+    step = max(1, CHUNK_ENTRIES // lines.shape[1])
+    for begin in range(0, len(lines), step):
+        part = lines[begin : begin + step]
+        missing = np.isnan(part)
+        counts[0][begin : begin + step] = missing.sum(axis=1)
+        counts[1][:] += missing.sum(axis=0)
+        low, high = (
+            float(fold(found, fold.reduce(part, axis=None))) for fold, found in ((np.fmin, low), (np.fmax, high))
+        )
+        if np.isinf([low, high]).any() and (strange := np.isinf(part)).any():
+            row, column = np.argwhere(strange)[0]
+            first = first if infinite else (int(begin + row), int(column))
+            infinite += int(strange.sum())
+    if infinite:
+        row, column = first[::-1] if turned else first
+        raise ValueError(
+            f"X must be finite (NaN marks a missing entry); {infinite} entries are infinite, the first at "
+            f"sample {shown(samples[row])}, feature {shown(features[column])}; replace them by NaN or by numbers"
+        )
+    by_sample, by_feature = counts[::-1] if turned else counts
+    for empty, names, what in (
+        (by_feature == len(samples), features, "feature"),
+        (by_sample == len(features), samples, "sample"),
+    ):
+        if empty.any():
+            raise ValueError(
+                f"every {what} must have at least one observed entry; {what} {shown(names[int(np.argmax(empty))])} has "
+                f"none ({int(empty.sum())} such in all); drop them"
+            )
+    if low == high:
+        raise ValueError(f"data must vary; every observed entry equals {low:g}; check how X was made")
+    if max(-low, high) > LARGEST_MAGNITUDE:
+        raise ValueError(
+            f"entries must not exceed {LARGEST_MAGNITUDE:g} in magnitude, since their squares are summed; "
+            f"got {max(-low, high):g}; rescale X"
+        )
+    return not by_feature.any()

@@ -1,0 +1,204 @@
+"""The data matrix inside the package: the paper's Y, G features by N samples, zero where an entry is missing.
+
+With zeros there, the two products Y F' and (tau L)' Y need no mask; only Gram matrices do (docs/math.md, 4.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..computed import computed
+from ..containers import ARRAY
+from ..design import FLAT, Design, design_of
+
+CHUNK_ENTRIES = 1_000_000
+ORDINARY = (1e-3, 1e3)  # root mean squares at which data are taken as they are
+
+
+@dataclass(frozen=True)
+class Data:
+    """A checked data matrix in the paper's orientation.
+
+    Y: (G, N), C-contiguous, 0 where missing. observed: (G, N) bool, or None when complete.
+    offset, scale: (G,), what centring took away and scaling divided by. unit: what all of Y was divided by besides, a
+    power of two, so that no digit is lost. Names are strings, or integers when the user gave none.
+    """
+
+    Y: NDArray[np.floating]
+    observed: NDArray[np.bool_] | None
+    offset: NDArray[np.float64]
+    feature_names: NDArray[Any]
+    sample_names: NDArray[Any]
+    container: tuple[str, ...] = ARRAY  # what X came as
+    scale: Any = None  # filled with ones where nothing was scaled
+    unit: float = 1.0
+    design: Design | None = None  # directions in the space of samples that the model holds fixed
+
+    def __post_init__(self) -> None:
+        if self.scale is None:
+            object.__setattr__(self, "scale", np.ones(len(self.Y)))
+
+    @property
+    def n_features(self) -> int:
+        return self.Y.shape[0]
+
+    @property
+    def n_samples(self) -> int:
+        return self.Y.shape[1]
+
+    @property
+    def is_single(self) -> bool:
+        """Whether Y is of single precision."""
+        return self.Y.dtype != np.float64
+
+    @property
+    def is_complete(self) -> bool:
+        return self.observed is None
+
+    @computed
+    def row_count(self) -> NDArray[np.float64]:
+        """(G,) observed entries of each feature."""
+        if self.observed is None:
+            return np.full(self.n_features, float(self.n_samples))
+        return self.observed.sum(axis=1, dtype=np.float64)
+
+    @computed
+    def column_count(self) -> NDArray[np.float64]:
+        """(N,) observed entries of each sample."""
+        if self.observed is None:
+            return np.full(self.n_samples, float(self.n_features))
+        return self.observed.sum(axis=0, dtype=np.float64)
+
+    @computed
+    def n_observed(self) -> float:
+        return float(self.row_count.sum())
+
+    @computed
+    def row_ss(self) -> NDArray[np.float64]:
+        """(G,) sum of squares of each feature."""
+        return np.einsum("ij,ij->i", self.Y, self.Y, dtype=np.float64)
+
+    @computed
+    def centred_ss(self) -> NDArray[np.float64]:
+        """(G,) sum of squares of each feature around its mean; 0 where nothing but rounding is left."""
+        total, largest = np.empty(self.n_features), np.empty(self.n_features)
+        for rows in self.chunks():
+            mean = self.Y[rows].sum(axis=1, dtype=np.float64) / self.row_count[rows]
+            apart = self.Y[rows] - mean[:, None]
+            total[rows] = np.sum(apart**2, axis=1, where=True if self.observed is None else self.observed[rows])
+            largest[rows] = np.abs(self.Y[rows]).max(axis=1)
+        rounding = 8 * np.finfo(self.Y.dtype).eps * (largest + np.abs(self.offset))
+        return np.where(total > self.row_count * rounding**2, total, 0.0)
+
+    @computed
+    def column_ss(self) -> NDArray[np.float64]:
+        """(N,) sum of squares of each sample."""
+        return np.einsum("ij,ij->j", self.Y, self.Y, dtype=np.float64)
+
+    @computed
+    def unit_scale(self) -> float:
+        """Root mean square of the observed entries; 1 for all-zero data."""
+        biggest = max(float(self.Y.max()), -float(self.Y.min()))
+        if biggest == 0.0:
+            return 1.0
+        total = sum(float(np.sum((self.Y[rows] / biggest) ** 2)) for rows in self.chunks())
+        return biggest * float(np.sqrt(total / self.n_observed))
+
+    def at_ordinary_size(self) -> Data:
+        """The same data, divided by a power of two where products of squares might leave float64's range."""
+        if ORDINARY[0] <= self.unit_scale <= ORDINARY[1]:
+            return self
+        unit = 2.0 ** round(np.log2(self.unit_scale))
+        return replace(self, Y=self.Y / self.Y.dtype.type(unit), unit=self.unit * unit)
+
+    def refuse_lost_digits(self) -> None:
+        """Refuse features that vary so little beside their mean that sums of squares would not show it."""
+        mean = self.Y.sum(axis=1, dtype=np.float64) / self.row_count
+        variance = np.maximum(self.row_ss / self.row_count - mean**2, 0.0)
+        lost = np.finfo(self.Y.dtype).eps * mean**2 > np.sqrt(np.finfo(self.Y.dtype).eps) * variance
+        near = np.array(
+            [
+                np.ptp(self.Y[i] if self.observed is None else self.Y[i, self.observed[i]]) > 0
+                for i in np.flatnonzero(lost)
+            ],
+            dtype=bool,
+        )
+        if near.any():
+            name = self.feature_names[np.flatnonzero(lost)[near][0]]
+            raise ValueError(
+                f"a feature's mean must not drown its variation when it is not removed; that of feature {name!s} does "
+                f"({int(near.sum())} such in all); pass center=True"
+                + ("" if self.Y.dtype == np.float64 else ", or dtype=float64")
+            )
+
+    # ---- a design ------------------------------------------------------------------------------------------------
+
+    def with_design(self, covariates: Any, center: bool, loadings: str = "flat") -> Data:
+        """The same with covariates, and an intercept where there are holes and the data are centred."""
+        design = design_of(covariates, self.sample_names, center=center, holes=not self.is_complete, loadings=loadings)
+        return self if design is None else replace(self, design=design)
+
+    @property
+    def base_precision(self) -> float:
+        """Of the loadings on a design's directions, but for those that have a slab."""
+        given = None if self.design is None else self.design.precision
+        return FLAT / self.unit_scale**2 if given is None else given
+
+    def regression(self, L: NDArray[np.float64] | None = None, F: NDArray[np.float64] | None = None) -> Any:
+        """(G, d) least squares of Y - L F on the design's directions; (G, 0) where there is no design."""
+        if self.design is None:
+            return np.zeros((self.n_features, 0))
+        C = self.design.basis
+        base = np.empty((self.n_features, len(C)))
+        outer = np.einsum("pj,qj->jpq", C, C).reshape(C.shape[1], -1)
+        for rows in self.chunks():
+            left = self.Y[rows] if L is None or F is None else self.Y[rows] - L[rows] @ F
+            seen = np.ones(left.shape) if self.observed is None else self.observed[rows].astype(np.float64)
+            gram = (seen @ outer).reshape(-1, len(C), len(C)) + FLAT * np.eye(len(C))
+            base[rows] = np.linalg.solve(gram, ((left * seen) @ C.T)[:, :, None])[:, :, 0]
+        return base
+
+    def less(self, base: NDArray[np.float64]) -> Data:
+        """The data without what loadings (G, d) on the design's directions explain, and without a design."""
+        return self if self.design is None else self.without(base @ self.design.basis)
+
+    def without(self, part: NDArray[np.float64]) -> Data:
+        """The data less (G, N) of them, without a design."""
+        Y = (self.Y - part).astype(self.Y.dtype)
+        if self.observed is not None:
+            Y[~self.observed] = 0.0
+        return replace(self, Y=Y, design=None)
+
+    def joined(self, L: NDArray[np.float64], F: NDArray[np.float64], base: NDArray[np.float64]) -> Any:
+        """L (G, K + d) and F (K + d, N), the design's directions behind the factors."""
+        return (L, F) if self.design is None else (np.hstack([L, base]), np.vstack([F, self.design.basis]))
+
+    def chunks(self) -> Iterator[slice]:
+        return chunks_of(self.Y)
+
+    def column_rss(self, L: NDArray[np.float64], F: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(N,) sum over observed features of (Y - L F)^2; L: (G, K), F: (K, N)."""
+        total = np.zeros(self.n_samples)
+        for rows in self.chunks():
+            square = (self.Y[rows] - L[rows] @ F) ** 2
+            total += np.sum(square, axis=0, where=True if self.observed is None else self.observed[rows])
+        return total
+
+    def row_rss(self, L: NDArray[np.float64], F: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(G,) sum over observed samples of (Y - L F)^2; L: (G, K), F: (K, N)."""
+        total = np.empty(self.n_features)
+        for rows in self.chunks():
+            square = (self.Y[rows] - L[rows] @ F) ** 2
+            total[rows] = np.sum(square, axis=1, where=True if self.observed is None else self.observed[rows])
+        return total
+
+
+def chunks_of(Y: NDArray[np.floating]) -> Iterator[slice]:
+    """Slices of rows of about CHUNK_ENTRIES entries, so that work on the matrix needs no second copy of it."""
+    step = max(1, CHUNK_ENTRIES // max(1, Y.shape[1]))
+    return (slice(begin, begin + step) for begin in range(0, len(Y), step))
