@@ -163,3 +163,22 @@ def test_features_in_another_order_are_refused(fitted):
 def test_activations_of_other_factors_are_refused(fitted):
     with pytest.raises(ValueError, match="must have 2 columns"):
         fitted.inverse_transform(np.zeros((3, 5)))
+
+
+def test_tags_say_that_entries_may_be_missing():
+    from sklearn.utils import get_tags
+
+    assert get_tags(sf.SparseFactorAnalysis()).input_tags.allow_nan
+
+
+def test_progress_is_shown_where_asked(capsys):
+    X = simulated()
+    for verbose in (0, 1):
+        sf.SparseFactorAnalysis(**{**QUICK, "verbose": verbose}).fit(X)
+        assert bool(capsys.readouterr().err) == bool(verbose)
+
+
+def test_covariates_may_have_slabs():
+    known = np.random.default_rng(0).standard_normal((len(simulated()), 1))
+    model = sf.SparseFactorAnalysis(**QUICK, covariate_loadings="slab").fit(simulated(), covariates=known)
+    assert model.posterior_.labels.covariate_slab
