@@ -275,7 +275,7 @@ def test_an_interrupt_of_the_starts_is_an_interrupt(easy, monkeypatch, init):
 def test_all_of_sample_holds_blas_at_one_thread(easy, monkeypatch):
     from sparsefactor.engine.blas import _limit as blas_limit
 
-    module = sys.modules["sparsefactor.mcmc.sample"]
+    module = sys.modules["sparsefactor.mcmc.stretches"]
     inside = []
 
     def watched(function):
@@ -285,7 +285,7 @@ def test_all_of_sample_holds_blas_at_one_thread(easy, monkeypatch):
 
         return watching
 
-    for name in ("chain_starts", "posterior", "_started"):
+    for name in ("chain_starts", "posterior", "started"):
         monkeypatch.setattr(module, name, watched(getattr(module, name)))
     sf.sample(easy.X, PRIOR, **SHORT)
     assert len(inside) == 3

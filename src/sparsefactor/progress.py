@@ -9,8 +9,10 @@ import os
 import sys
 import time
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from .notices import listening
 
@@ -50,6 +52,21 @@ def bar_class() -> Any:
         from tqdm.auto import tqdm
 
     return type("Bar", (tqdm,), {"monitor_interval": 0})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """Where a run stands. Its arrays are fetched from the state it holds only where a callback asks for them."""
+
+    _state: Any = field(init=False, repr=False, compare=False)
+    _unit: float = field(init=False, repr=False, compare=False)
+    _fetch: Callable[..., Any] = field(init=False, repr=False, compare=False)
+
+    def _holding(self, state: Any, fetch: Callable[..., Any], unit: float) -> Self:
+        """With the state that its arrays are read from, by `fetch`; unit: of the data that it is of."""
+        for name, value in (("_state", state), ("_fetch", fetch), ("_unit", unit)):
+            object.__setattr__(self, name, value)
+        return self
 
 
 class Bars:

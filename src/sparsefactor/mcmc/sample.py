@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -14,36 +12,19 @@ from typing import Any
 import numpy as np
 
 from ..checks import seed_number
-from ..data import Data
 from ..diagnostics import SamplingWarning
-from ..engine import build_engine
 from ..engine.threads import single_blas_thread
-from ..gibbs.moves import MOVES, moves_for
-from ..gibbs.sweep import Gibbs
+from ..gibbs.moves import MOVES
 from ..model import Prior
 from ..notices import warn
-from ..posterior import Labels, MCMCPosterior
+from ..posterior import MCMCPosterior
 from ..preparation import prepared
 from ..progress import Bars, is_shown
-from ..record import record_of
-from ..start import Start, own_start, starts
-from ..storage.draws import Layout, MemoryDraws, Sink
-from ..storage.result import read_result, save_result, with_draws
-from ..vi.modules import one_module
-from . import run_folder
-from .chain import Chain
-from .checkpoint import Checkpoint
-from .cut import cut
-from .dispersed import optimum_start, searched_start
-from .finish import Draws, Signal, posterior
+from ..start import Start
 from .options import Options
-from .progress import Display
-from .run_folder import RunFolder
-from .runner import run_chains, threads_per_chain
+from .stretches import stretches_of
 from .until import run_until
 from .watch import Callback, Watcher
-
-logger = logging.getLogger("sparsefactor")
 
 
 def sample(
@@ -182,109 +163,11 @@ def sample(
     # Starts, sweeps and moments: no sum depends on the number of BLAS threads.
     with single_blas_thread(), bars or nullcontext():
         data, prior = prepared(X, prior, n_factors, **settings)
-        stretches = _stretches(data, prior, options, watcher, bars)
+        stretches = stretches_of(data, prior, options, watcher, bars)
         result, verdict = run_until(stretches, options, watcher)
     if not verdict.ok:
         warn(verdict.text, SamplingWarning)
     return result
-
-
-def _stretches(
-    data: Data, prior: Prior, options: Options, watcher: Watcher, bars: Bars | None
-) -> Iterator[MCMCPosterior]:
-    """The posterior with n_draws, then with twice as many, and so on: each goes on where the one before ended."""
-    if isinstance(options.init, Start):
-        options = replace(options, init=own_start(options.init, data, prior))
-    n_threads = threads_per_chain(options.n_jobs, options.n_chains)
-    engine = build_engine(data, prior, options.backend, n_threads)
-    gibbs = Gibbs(data, prior, engine, moves_for(engine, options.moves))
-    options = replace(options, moves=tuple(move.name for move in gibbs.moves))
-    labels = Labels.of(data)
-    layout = Layout(prior, labels)
-    path = options.path
-    if path is not None:
-        if options.until is not None:  # it may have gone on before
-            options = replace(options, n_draws=max(options.n_draws, run_folder.draws_so_far(path)))
-        while True:
-            yield _sample_to(path, gibbs, prior, layout, labels, options, watcher, bars)
-            options = replace(options, n_draws=2 * options.n_draws)
-    sink = MemoryDraws(layout, options.n_chains, options.n_draws)
-    chains = _started(gibbs, options, sink, chain_starts(gibbs, prior, options, watcher, bars))
-    while True:
-        run_chains(chains, options.n_jobs, Display(chains, bars), watcher, None, options.checkpoint_seconds)
-        result = posterior(prior, labels, *found(chains, sink, watcher), data, record_of("mcmc", options))
-        yield result
-        options = replace(options, n_draws=2 * options.n_draws)
-        sink = sink.grown(options.n_draws, result.permutations, result.signs)
-        for chain in chains:
-            chain.plan, chain.sink = options.plan, sink
-
-
-def found(chains: Sequence[Chain], sink: Sink, watcher: Watcher) -> tuple[Draws, list[Signal]]:
-    """The draws that there are, and the sums of their signals: all, unless the run was stopped."""
-    if watcher.stopped and not all(chain.done for chain in chains):
-        return cut(chains, sink)
-    return sink, [Signal(chain.signal, chain.kept) for chain in chains]
-
-
-def _sample_to(
-    path: Path,
-    gibbs: Gibbs,
-    prior: Prior,
-    layout: Layout,
-    labels: Labels,
-    options: Options,
-    watcher: Watcher,
-    bars: Bars | None,
-) -> MCMCPosterior:
-    """Begin the run at `path`, or go on with it."""
-    settings = options.settings(gibbs.data, prior, gibbs.engine.name)
-    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
-        begin = list(chain_starts(gibbs, prior, options, watcher, bars))
-
-        def save_starts(run: RunFolder) -> None:
-            for chain in _started(gibbs, options, run.draws(layout, options.n_chains, options.n_draws), begin):
-                chain.save(run.checkpoints, run.token)
-
-        run_folder.create(path, layout.chunk, options.n_draws, settings, save_starts)
-    run = run_folder.reopen(path, settings)
-    done = _finished(run, options.n_draws)  # before the lock: what is only read may lie on a read-only disk
-    if done is not None:
-        return done
-    with run_folder.sole_writer(path):
-        done = _finished(run, options.n_draws)  # perhaps by a process that held the lock until now
-        if done is not None:
-            return done
-        sink = run.draws(layout, options.n_chains, options.n_draws)
-
-        def check(found: list[Checkpoint]) -> None:
-            """What waits in a checkpoint is written again; all draws before it must be whole."""
-            sink.check([options.plan.kept(checkpoint.sweep) // run.chunk * run.chunk for checkpoint in found])
-
-        checkpoints = run_folder.extend(run, options.n_draws, options.force, check)
-        chains = [Chain(number, gibbs, options.plan, sink) for number in range(options.n_chains)]
-        for chain in chains:
-            chain.restore(checkpoints.pop(0))
-            if chain.sweep:
-                logger.info("chain %d: goes on at sweep %d of %d", chain.number, chain.sweep, chain.plan.n_sweeps)
-        run_chains(chains, options.n_jobs, Display(chains, bars), watcher, run, options.checkpoint_seconds)
-        draws, signals = found(chains, sink, watcher)
-        result = posterior(prior, labels, draws, signals, gibbs.data, record_of("mcmc", options))
-        if draws is sink:  # a run that was stopped is not done
-            save_result(result, path, run.token)
-    return result
-
-
-def _finished(run: RunFolder, n_draws: int) -> MCMCPosterior | None:
-    """What the run found, where it is done with this many draws."""
-    if not run.result.exists():
-        return None
-    try:
-        result = read_result(run.path, run.token)
-        return with_draws(result, run.path, run.token, run.chunk) if result.permutations.shape[1] == n_draws else None
-    except ValueError as problem:
-        logger.warning("the result of a run is made again from its draws: %s", problem)
-        return None
 
 
 def _moves(moves: Any) -> tuple[str, ...] | None:
@@ -296,16 +179,6 @@ def _moves(moves: Any) -> tuple[str, ...] | None:
             f"moves must be a list of names among {tuple(MOVES)}; got {moves!r}; pass a list, or () for none"
         )
     return tuple(moves)
-
-
-def _started(gibbs: Gibbs, options: Options, sink: Sink, begin: Iterable[Start]) -> list[Chain]:
-    """Chains before their first sweep."""
-    chains = []
-    for number, start in enumerate(begin):
-        chain = Chain(number, gibbs, options.plan, sink)
-        chain.state = gibbs.start(start.L, start.F)
-        chains.append(chain)
-    return chains
 
 
 def _chosen_path(path: str | PathLike[str] | None, resume: str | PathLike[str] | None) -> Path | None:
@@ -330,24 +203,3 @@ def _resolved(path: str | PathLike[str]) -> Path:
     if real.is_symlink():
         raise ValueError(f"a path must lead somewhere; {str(path)!r} leads back to itself; pass another path")
     return real
-
-
-def chain_starts(
-    gibbs: Gibbs, prior: Prior, options: Options, watcher: Watcher, bars: Bars | None = None
-) -> Iterator[Start]:
-    """Where each chain sets out: for "auto" around the best optimum of a search of its own, else as `starts` has it."""
-    if isinstance(options.init, Start):
-        for _ in range(options.n_chains):
-            yield options.init
-    elif options.init in ("auto", "optima"):
-        sought = searched_start if options.init == "auto" else optimum_start
-        engine = gibbs.engine.with_prior(one_module(prior)).with_threads(threads_per_chain(options.n_jobs, 1))
-        for chain in range(options.n_chains):
-            if bars is not None:
-                bars.show("starts", f"VI looks for that of chain {chain}, of {options.n_chains}")
-            told = watcher.of_start(chain, options.plan)
-            yield sought(engine, prior, chain, options.seed, told)
-        if bars is not None:
-            bars.show("starts", f"found for {options.n_chains} chains")
-    else:
-        yield from starts(gibbs.engine, options.init, options.n_chains, options.seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..checks import says_stop
 from ..kernels.contract import Array
+from ..progress import Moment
 from ..vi.watch import VIProgress
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MCMCProgress:
+class MCMCProgress(Moment):
     """Where `sample` stands: what its `callback` is given after each sweep of a chain.
 
     Attributes
@@ -59,16 +60,6 @@ class MCMCProgress:
     best_chain: int
     best_log_joint: float
     seconds: float
-    _state: GibbsState | None = field(init=False, repr=False, compare=False)
-    _unit: float = field(init=False, repr=False, compare=False)
-    _fetch: Callable[..., Any] = field(init=False, repr=False, compare=False)
-
-    def _holding(self, state: GibbsState | None, fetch: Callable[..., Any], unit: float) -> MCMCProgress:
-        """With the draw that its arrays are read from, by `fetch`; unit: of the data that it is of."""
-        object.__setattr__(self, "_fetch", fetch)
-        object.__setattr__(self, "_state", state)
-        object.__setattr__(self, "_unit", unit)
-        return self
 
     @property
     def loadings(self) -> Array:

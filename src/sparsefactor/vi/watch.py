@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,10 +12,9 @@ import numpy as np
 from ..checks import says_stop
 from ..kernels.contract import Array
 from ..posterior import Status
-from ..progress import SHOWN_SECONDS, Bars, Pace
+from ..progress import SHOWN_SECONDS, Bars, Moment, Pace
 
 if TYPE_CHECKING:
-    from .cavi import VIState
     from .trial import Trial
 
 
@@ -24,7 +23,7 @@ class Stopped(Exception):  # noqa: N818 - it is no error
 
 
 @dataclass(frozen=True, kw_only=True)
-class VIProgress:
+class VIProgress(Moment):
     """Where `fit_vi` stands: what its `callback` is given after each iteration.
 
     Attributes
@@ -63,16 +62,6 @@ class VIProgress:
     best_elbo: float
     n_hops: int
     seconds: float
-    _state: VIState = field(init=False, repr=False, compare=False)
-    _unit: float = field(init=False, repr=False, compare=False)
-    _fetch: Callable[[Any], Any] = field(init=False, repr=False, compare=False)
-
-    def _holding(self, state: VIState, fetch: Callable[[Any], Any], unit: float) -> VIProgress:
-        """With the state that its arrays are read from, by `fetch`; unit: of the data that it is of."""
-        object.__setattr__(self, "_fetch", fetch)
-        object.__setattr__(self, "_state", state)
-        object.__setattr__(self, "_unit", unit)
-        return self
 
     @property
     def loadings(self) -> Array:
