@@ -18,7 +18,6 @@ from scipy import sparse
 
 import sparsefactor as sf
 from sparsefactor import annotated as reading
-from sparsefactor import data as data_module
 from sparsefactor.data import as_data
 
 PRIOR = sf.Prior(n_factors=3, inclusion=sf.Beta(1, 1))
@@ -165,7 +164,7 @@ def thin(dtype: type = np.float64) -> sparse.csr_array:
 @pytest.mark.parametrize("how", [{}, {"center": True}, {"center": True, "scale": True}])
 def test_what_is_sparse_or_on_disk_is_held_dense_once(dtype, kind, how, monkeypatch):
     monkeypatch.setattr(reading, "BLOCK_ENTRIES", 40_000)
-    monkeypatch.setattr(data_module, "CHUNK_ENTRIES", 40_000)
+    monkeypatch.setattr("sparsefactor.data.matrix.CHUNK_ENTRIES", 40_000)
     X = thin()
     cells, genes = [f"c{i}" for i in range(400)], [f"g{i}" for i in range(3000)]
     given = {
@@ -189,7 +188,7 @@ def test_what_is_sparse_or_on_disk_is_held_dense_once(dtype, kind, how, monkeypa
 
 def test_only_the_features_asked_for_are_made_dense(monkeypatch):
     monkeypatch.setattr(reading, "BLOCK_ENTRIES", 40_000)
-    monkeypatch.setattr(data_module, "CHUNK_ENTRIES", 40_000)
+    monkeypatch.setattr("sparsefactor.data.matrix.CHUNK_ENTRIES", 40_000)
     cells, genes = [f"c{i}" for i in range(400)], [f"g{i}" for i in range(3000)]
     adata, backed = (annotated(X, genes, cells) for X in (thin(), OnDisk(thin().toarray())))
     few = np.arange(3000) < 100

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ..checks import checked_flag
 from ..containers import container_of
 from ..names import shown
-from .matrix import CHUNK_ENTRIES, Data, chunks_of
+from .matrix import Data, chunks_of
 from .reading import read_matrix
 
 # Squares of the entries and their sums over a matrix must stay inside float64's range.
@@ -119,18 +119,17 @@ def _check_values(values: NDArray[np.floating], features: NDArray[Any], samples:
     lines = values.T if turned else values
     counts = np.zeros(len(lines), dtype=np.intp), np.zeros(lines.shape[1], dtype=np.intp)
     low, high, infinite, first = np.inf, -np.inf, 0, (0, 0)
-    step = max(1, CHUNK_ENTRIES // lines.shape[1])
-    for begin in range(0, len(lines), step):
-        part = lines[begin : begin + step]
+    for rows in chunks_of(lines):
+        part = lines[rows]
         missing = np.isnan(part)
-        counts[0][begin : begin + step] = missing.sum(axis=1)
+        counts[0][rows] = missing.sum(axis=1)
         counts[1][:] += missing.sum(axis=0)
         low, high = (
             float(fold(found, fold.reduce(part, axis=None))) for fold, found in ((np.fmin, low), (np.fmax, high))
         )
         if np.isinf([low, high]).any() and (strange := np.isinf(part)).any():
             row, column = np.argwhere(strange)[0]
-            first = first if infinite else (int(begin + row), int(column))
+            first = first if infinite else (int(rows.start + row), int(column))
             infinite += int(strange.sum())
     if infinite:
         row, column = first[::-1] if turned else first
