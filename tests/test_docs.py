@@ -71,6 +71,25 @@ def test_a_public_name_is_described(name) -> None:
     assert undescribed(named(name)) == []
 
 
+def methods_of(name: str) -> dict[str, Any]:
+    """A public class's own and inherited methods, but for those that only the package calls."""
+    value = named(name)
+    if not inspect.isclass(value) or value is sf.Prior:
+        return {}
+    found = inspect.getmembers(value, inspect.isfunction)
+    return {own: method for own, method in found if not own.startswith("_") and "sparsefactor" in method.__module__}
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_a_public_name_has_an_example_and_its_methods_describe_what_they_take(name) -> None:
+    value = named(name)
+    if not (inspect.isclass(value) and issubclass(value, Warning | enum.Enum)):
+        assert ">>> " in value.__doc__
+    for own, method in methods_of(name).items():
+        takes = set(inspect.signature(method).parameters) - {"self"}
+        assert takes <= described(inspect.getdoc(method)), own
+
+
 def test_a_name_without_words_is_noticed() -> None:
     def bare(X, *, tol=1):
         pass

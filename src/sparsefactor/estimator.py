@@ -118,9 +118,20 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         self.covariate_loadings = covariate_loadings
 
     def fit(self, X: Any, y: Any = None, *, covariates: Any = None) -> Self:
-        """Fit the model to X (n_samples, n_features), NaN where missing; y is ignored.
+        """Fit the model.
 
-        covariates: (n_samples, c) known covariates; `transform` and the like then ask for those of their samples.
+        Parameters
+        ----------
+        X : (n_samples, n_features) array or frame
+            NaN where missing.
+        y : ignored
+        covariates : (n_samples, c) array or frame, optional
+            Known covariates; `transform` and the like then ask for those of their samples.
+
+        Returns
+        -------
+        SparseFactorAnalysis
+            Itself.
         """
         if self.inference not in ("vi", "mcmc"):
             raise ValueError(f"inference must be 'vi' or 'mcmc'; got {self.inference!r}; choose one of them")
@@ -178,11 +189,33 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             self.converged_, self.lower_bound_ = p.diagnostics().ok, float("nan")
 
     def transform(self, X: Any, covariates: Any = None) -> Array:
-        """(n, n_components_) the posterior mean of the samples' activations."""
+        """The posterior mean of the samples' activations.
+
+        Parameters
+        ----------
+        X : (n, n_features) array or frame
+            NaN where missing.
+        covariates : (n, c) array or frame, optional
+            Those of the samples, where the fit had covariates.
+
+        Returns
+        -------
+        array (n, n_components_)
+        """
         return np.asarray(self.posterior_.transform(self._new(X), covariates=covariates))[:, self._kept]
 
     def inverse_transform(self, Z: Any) -> Array:
-        """(n, n_features) the signal of samples with these activations."""
+        """The signal of samples with these activations.
+
+        Parameters
+        ----------
+        Z : (n, n_components_) array
+            As `transform` returns them.
+
+        Returns
+        -------
+        array (n, n_features)
+        """
         check_is_fitted(self)
         activations = check_array(Z)
         if activations.shape[1] != self.n_components_:
@@ -193,19 +226,59 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         return np.asarray(activations @ self.components_ * self.scale_ + self.mean_)
 
     def impute(self, X: Any, covariates: Any = None) -> Array:
-        """X with its missing entries predicted."""
+        """X with its missing entries predicted.
+
+        Parameters
+        ----------
+        X : (n, n_features) array or frame
+            NaN where missing.
+        covariates : (n, c) array or frame, optional
+            Those of the samples, where the fit had covariates.
+
+        Returns
+        -------
+        array (n, n_features)
+        """
         return np.asarray(self.posterior_.impute(self._new(X), covariates=covariates))
 
     def score_samples(self, X: Any, covariates: Any = None) -> Array:
-        """(n,) log predictive density of each sample."""
+        """Log predictive density of each sample.
+
+        Parameters
+        ----------
+        X : (n, n_features) array or frame
+            NaN where missing.
+        covariates : (n, c) array or frame, optional
+            Those of the samples, where the fit had covariates.
+
+        Returns
+        -------
+        array (n,)
+        """
         return self.posterior_.log_density(self._new(X), covariates=covariates)
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Mean log predictive density of the samples; y is ignored."""
+        """Mean log predictive density of the samples.
+
+        Parameters
+        ----------
+        X : (n, n_features) array or frame
+            NaN where missing.
+        y : ignored
+
+        Returns
+        -------
+        float
+        """
         return float(np.mean(self.score_samples(X)))
 
     def get_covariance(self) -> Array:
-        """(n_features, n_features) the posterior mean of the data's covariance."""
+        """The posterior mean of the data's covariance.
+
+        Returns
+        -------
+        array (n_features, n_features)
+        """
         check_is_fitted(self)
         return self.posterior_.covariance()
 

@@ -32,6 +32,14 @@ class Comparison:
         One line a fit.
     baseline : float
         The error of predicting each feature's mean.
+
+    Examples
+    --------
+    >>> import sparsefactor as sf
+    >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.5], snr=5, seed=0)
+    >>> found = sf.choose_n_factors(sim.X, [1, 2], n_masks=2, n_trials=2)
+    >>> found.choice, found.n_factors, bool(found.table.error.min() < found.baseline)
+    ('2', 2, True)
     """
 
     table: pd.DataFrame

@@ -37,6 +37,14 @@ class Diagnostics:
         The same, a line per factor and kind of parameter.
     parameters : xarray.Dataset
         Every parameter by itself, NaN where constant.
+
+    Examples
+    --------
+    >>> import sparsefactor as sf
+    >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=4, seed=0)
+    >>> d = sf.sample(sim.X, n_factors=2, n_chains=2).diagnostics()
+    >>> d.ok, len(d.modes), bool(d.table.r_hat.max() < 1.1)
+    (True, 1, True)
     """
 
     ok: bool

@@ -29,16 +29,47 @@ class Enrichment:
         factor (from 1), set, size (features of the set), found (features of the factor), overlap, expected (by
         chance), p_overlap, fdr_overlap, p_rank, fdr_rank and features (those in the overlap, surest first); the
         clearest sets of a factor first.
+
+    Examples
+    --------
+    >>> import sparsefactor as sf
+    >>> sim = sf.simulate(n_features=40, n_samples=60, inclusion=[0.4], snr=4, seed=0)
+    >>> p = sf.fit_vi(sim.X, sf.Prior(n_factors=1), n_trials=2)
+    >>> genes = [i for i in range(40) if sim.inclusion[i, 0]]
+    >>> list(sf.enrich(p, {"true": genes, "other": range(10)}).significant().set)
+    ['true']
     """
 
     table: pd.DataFrame
 
     def significant(self, fdr: float = 0.05) -> pd.DataFrame:
-        """The lines that either test finds at this false discovery rate."""
+        """The lines that either test finds.
+
+        Parameters
+        ----------
+        fdr : float
+            False discovery rate.
+
+        Returns
+        -------
+        pandas.DataFrame
+        """
         return self.table[(self.table["fdr_overlap"] <= fdr) | (self.table["fdr_rank"] <= fdr)]
 
     def plot(self, fdr: float = 0.05, most: int = 30) -> Figure:
-        """Sets by factors: a dot's area is the share of the set in the factor, its colour how sure the overlap is."""
+        """Sets by factors: a dot's area is the share of the set in the factor, its colour how sure the overlap is.
+
+        Parameters
+        ----------
+        fdr : float
+            A set is shown where a factor has it at this false discovery rate.
+        most : int
+            Sets shown at most.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+        """
         from .figure import enrichment_figure
 
         return enrichment_figure(self.table, fdr, most)

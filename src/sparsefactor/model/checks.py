@@ -37,19 +37,23 @@ def checked_rates(rates: Any) -> NDArray[np.float64]:
     return values
 
 
-def checked_inclusion(inclusion: Any) -> NDArray[np.float64]:
+def inclusion_numbers(inclusion: Any, kinds: str) -> NDArray[np.float64]:
+    """Inclusion as an array of a shape that it may have; kinds: what else it may be, in words."""
     try:
         values = np.array(inclusion, dtype=np.float64)
         if inclusion is None:
             raise TypeError
     except (TypeError, ValueError):
-        raise ValueError(
-            f"inclusion must be a number, a vector, a matrix or a Beta; got {inclusion!r}; pass e.g. inclusion=0.1"
-        ) from None
+        raise ValueError(f"inclusion must be {kinds}; got {inclusion!r}; pass e.g. inclusion=0.1") from None
     if values.ndim > 2 or values.size == 0:
         raise ValueError(
             f"inclusion must be a scalar, (n_factors,) or (n_features, n_factors); got shape {values.shape}; reshape it"
         )
+    return values
+
+
+def checked_inclusion(inclusion: Any) -> NDArray[np.float64]:
+    values = inclusion_numbers(inclusion, "a number, a vector, a matrix or a Beta")
     inside = (values > 0) & (values < 1)
     if not inside.all():
         bad = values[~inside].flat[0]

@@ -114,7 +114,19 @@ class Asking:
         return log_density(self._self(), X, of=of, covariates=covariates)
 
     def covariance(self) -> Array:
-        """(n_features, n_features) the posterior mean of the data's covariance: loadings times loadings', and noise."""
+        """The posterior mean of the data's covariance: loadings times loadings', and noise.
+
+        Returns
+        -------
+        array (n_features, n_features)
+
+        Examples
+        --------
+        >>> import sparsefactor as sf
+        >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5], snr=4, seed=0)
+        >>> sf.fit_vi(sim.X, sf.Prior(n_factors=1), n_trials=2).covariance().shape
+        (40, 40)
+        """
         from ..questions import covariance
 
         return covariance(self._self())

@@ -78,7 +78,17 @@ class Posterior(Asking):
         raise NotImplementedError
 
     def predicted(self, covariates: bool = True) -> Array:
-        """(n_samples, n_features) what `reconstruct` returns, as an array whatever X was."""
+        """(n_samples, n_features) what `reconstruct` returns, as an array whatever X was.
+
+        Parameters
+        ----------
+        covariates : bool
+            As there.
+
+        Returns
+        -------
+        array (n_samples, n_features)
+        """
         signal = self.signal()
         if covariates and len(self.covariate_names):
             signal = signal + self.labels.known()
@@ -225,6 +235,15 @@ class Posterior(Asking):
             Of the file.
         precision : "single" or "double"
             Of draws; "double" keeps every bit of them, at twice the size.
+
+        Examples
+        --------
+        >>> import sparsefactor as sf
+        >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5], snr=4, seed=0)
+        >>> p = sf.fit_vi(sim.X, sf.Prior(n_factors=1), n_trials=2)
+        >>> p.save("fit.h5")
+        >>> sf.load("fit.h5").elbo == p.elbo
+        True
         """
         from ..storage import save
 

@@ -87,18 +87,35 @@ class MCMCPosterior(Posterior):
         return self.signal_mean
 
     def to_datatree(self) -> xarray.DataTree:
-        """The draws themselves: groups posterior and sample_stats, ready for ArviZ."""
+        """The draws themselves, ready for ArviZ.
+
+        Returns
+        -------
+        xarray.DataTree
+            Groups posterior and sample_stats.
+        """
         return self.draws
 
     def unlabelled_draws(self) -> xarray.DataTree:
-        """The draws as the sampler made them, before relabelling, to the bit; read when looked at."""
+        """The draws as the sampler made them, before relabelling, to the bit; read when looked at.
+
+        Returns
+        -------
+        xarray.DataTree
+            As `draws`.
+        """
         from ..storage import relabelled_tree
 
         back = np.argsort(self.permutations, axis=-1)
         return relabelled_tree(self.draws, back, np.take_along_axis(self.signs, back, axis=-1))
 
     def diagnostics(self) -> Diagnostics:
-        """Have the chains converged, do they agree, and how precise are their means; with a verdict in words."""
+        """Have the chains converged, do they agree, and how precise are their means; with a verdict in words.
+
+        Returns
+        -------
+        Diagnostics
+        """
         return self._diagnosed
 
     @computed
@@ -118,6 +135,14 @@ class MCMCPosterior(Posterior):
         Returns
         -------
         MCMCPosterior
+
+        Examples
+        --------
+        >>> import sparsefactor as sf
+        >>> X = sf.simulate(n_features=20, n_samples=15, inclusion=[0.5], snr=5, seed=0).X
+        >>> mc = sf.sample(X, sf.Prior(n_factors=1, inclusion=0.5), n_chains=2, n_warmup=20, n_draws=200)
+        >>> mc.keep_chains([1]).chain_numbers
+        (1,)
         """
         from ..storage import rearranged, reduced
 

@@ -148,7 +148,13 @@ class VIPosterior(Posterior):
         return self.activations_mean @ self.loadings_mean.T if self.signal_mean is None else self.signal_mean
 
     def to_datatree(self) -> xarray.DataTree:
-        """Moments of q as an xarray DataTree with named dims (feature, observation, factor)."""
+        """Moments of q with named dims (feature, observation, factor).
+
+        Returns
+        -------
+        xarray.DataTree
+            Groups variational and elbo_trace.
+        """
         import xarray as xr
 
         noise = NOISE_DIMS[self.prior.noise]

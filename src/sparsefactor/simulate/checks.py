@@ -10,20 +10,12 @@ from numpy.typing import ArrayLike, NDArray
 from ..checks import checked_count
 from ..groups import checked_groups, matched, numbered
 from ..model import Prior
+from ..model.checks import inclusion_numbers
 from .simulation import Array
 
 
 def checked_probability(inclusion: ArrayLike) -> Array:
-    try:
-        values = np.array(inclusion, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"inclusion must be a number, a vector or a matrix; got {inclusion!r}; pass e.g. inclusion=0.1"
-        ) from None
-    if values.ndim > 2 or values.size == 0:
-        raise ValueError(
-            f"inclusion must be a scalar, (n_factors,) or (n_features, n_factors); got shape {values.shape}; reshape it"
-        )
+    values = inclusion_numbers(inclusion, "a number, a vector or a matrix")
     inside = (values >= 0) & (values <= 1)
     if not inside.all():
         raise ValueError(f"inclusion must lie between 0 and 1; got {values[~inside].flat[0]:g}; pass probabilities")
