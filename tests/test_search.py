@@ -7,7 +7,7 @@ import sparsefactor as sf
 from sparsefactor.data import as_data
 from sparsefactor.engine import build_engine
 from sparsefactor.engine.threads import single_blas_thread
-from sparsefactor.vi import search
+from sparsefactor.vi import hop, search
 from sparsefactor.vi.cavi import CAVI
 from sparsefactor.vi.cross import crossed
 from sparsefactor.vi.empty import emptied, holds_nothing
@@ -38,7 +38,7 @@ def test_a_hop_leaves_out_empty_factors_and_comes_back_whole(joint, prior):
     hops = Hops(cavi, 0)
     used = int(np.sum(~holds_nothing(cavi, state)))
     small, new = hops.from_state(state)
-    assert min(9, used + SPARE) == small.prior.K
+    assert used + SPARE == small.prior.K
     assert used < 9
     new = small.sweep(new)
     whole = hops.whole_of(small, new)
@@ -48,6 +48,43 @@ def test_a_hop_leaves_out_empty_factors_and_comes_back_whole(joint, prior):
     again = whole.rows.eta * whole.rows.mu @ np.eye(9)
     # The pass over the whole moves it a little; the signal is the same.
     np.testing.assert_allclose(again @ whole.columns.f_mean, L @ F, atol=0.5)
+
+
+def test_a_hop_may_use_more_factors_than_there_are_to_be():
+    cavi, state = climbed(3)
+    assert not holds_nothing(cavi, state).any()
+    hops = Hops(cavi, 0)
+    large, new = hops.from_state(state, 20)
+    assert large.prior.K == 3 + SPARE
+    assert hops.whole_of(large, new).columns.f_mean.shape == (3, 50)
+    # Where each factor has an inclusion probability of its own, there is none for another one.
+    unequal, state = climbed(3, inclusion=[0.1, 0.3, 0.5])
+    assert Hops(unequal, 0).from_state(state, 20)[0] is unequal
+
+
+def test_of_the_weakest_factors_the_one_goes_that_is_missed_least():
+    cavi, state = climbed(3)
+    trial, tolerance = Trial(0, "given", cavi, state, accelerate=True), Tolerance(1e-3, 0.0)
+    without = []
+    for k in range(3):
+        without.append(Trial(0, "given", cavi, emptied(cavi, state, k), accelerate=True))
+        without[-1].advance(15, tolerance)
+    trial.shrink(2, tolerance)
+    assert holds_nothing(cavi, trial.state).sum() == 1
+    assert trial.elbo == max(one.elbo for one in without)
+    assert trial.iterations == sum(one.iterations + 1 for one in without)
+    trial.shrink(2, tolerance)  # nothing is left to do
+    assert holds_nothing(cavi, trial.state).sum() == 1
+
+
+def test_where_factors_are_short_hops_with_more_of_them_find_far_better_optima(monkeypatch):
+    """Four factors for thirty measurements of cells, many of them of the same thing."""
+    X = pytest.importorskip("sklearn.datasets").load_breast_cancer().data[:150]
+    found = sf.fit_vi(X, n_factors=4, scale=True)
+    monkeypatch.setattr(hop, "SPARE", 0)
+    short = sf.fit_vi(X, n_factors=4, scale=True)
+    assert found.elbo > short.elbo + 100.0
+    assert found.n_factors == 4
 
 
 def test_hops_are_a_function_of_the_seed_and_their_number():

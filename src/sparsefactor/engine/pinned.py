@@ -145,7 +145,7 @@ class PinnedEngine(RowVerbs):
         shift = np.sum(C * (sums.LL[K:, K:] @ C), axis=0) - 2.0 * np.sum(C * sums.LY[K:], axis=0)
         if len(sums.LL_share):
             LY -= np.einsum("jkp,pj->kj", sums.LL_share[:, :K, K:], C)
-            shift += np.einsum("pj,jpq,qj->j", C, sums.LL_share[:, K:, K:], C, optimize=True)
+            shift += np.einsum("pj,jpq,qj->j", C, sums.LL_share[:, K:, K:], C)
         return sums._replace(
             LY=LY,
             LL=np.ascontiguousarray(sums.LL[:K, :K]),

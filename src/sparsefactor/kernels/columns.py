@@ -155,11 +155,12 @@ def slid(columns: VIColumns, spread: Array, basis: Array, place: Array, fixed: F
     spread: (N, K) the rows' sums of the loadings' variances; basis: C, (s, N), of the s directions that may slide;
     place: (s, d) one where each of them is among all d.
     """
-    einsum, C = fixed.on.einsum, basis
+    xp, C, (s, N) = fixed.on.xp, basis, basis.shape
     H = 1.0 + noise_mean(columns, fixed)[:, None] * spread
-    gram = einsum("jk,pj,qj->kpq", H, C, C, optimize=True)
-    linear = einsum("jk,pj,kj->kp", H, C, columns.f_mean, optimize=True)
-    slide = fixed.on.xp.linalg.solve(gram, linear[:, :, None])[:, :, 0]
+    pairs = xp.reshape(C[:, None, :] * C[None, :, :], (s * s, N))
+    gram = xp.reshape((pairs @ H).T, (H.shape[1], s, s))
+    linear = (H.T * columns.f_mean) @ C.T
+    slide = xp.linalg.solve(gram, linear[:, :, None])[:, :, 0]
     return columns._replace(f_mean=columns.f_mean - slide @ C, slide=slide @ place)
 
 
@@ -215,9 +216,10 @@ def noise_mean(columns: VIColumns, fixed: Fixed) -> Array:
 def expected_rss(columns: VIColumns, sums: Sums, fixed: Fixed) -> Array:
     """(N,) E[sum over observed i of (y_ij - l_i'f_j)^2] (3.4)."""
     xp, einsum, F = fixed.on.xp, fixed.on.einsum, columns.f_mean
-    (K, N) = F.shape
+    N = F.shape[1]
     D = sums.LL[None, :, :] if fixed.complete else sums.LL + sums.LL_share
-    quadratic = einsum("kj,jkl,lj->j", F, xp.broadcast_to(D, (N, K, K)), F, optimize=True)
+    DF = sums.LL @ F if fixed.complete else (D @ F.T[:, :, None])[:, :, 0].T
+    quadratic = xp.sum(F * DF, axis=0)
     if columns.f_var.ndim == 3:
         spread = xp.broadcast_to(einsum("jkl,jkl->j", D, columns.f_var), (N,))
     else:

@@ -3,10 +3,13 @@
 Where an optimum is one of many, as on real data, the others lie where the posterior has its mass too, and the sampler
 walks there by itself: it takes loadings in and out, turns factors and shears them. A climb from one of its draws ends
 in the optimum of that neighbourhood. Factors that hold nothing only slow this down, so all but a few are left out on
-the way.
+the way. Where every factor holds something, a few more are put in: a new factor need not wait for an old one to go,
+and which ones are given up is decided afterwards, when it is known what each is worth.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,7 +24,7 @@ from .factors import taken
 SWEEPS = 150  # of a run: shorter ones end where they began, longer ones do not find more in the same time
 USED = ("scale", "rotation", "shear")
 EVERY = 3  # sweeps between the sampler's moves
-SPARE = 2  # empty factors that a run may fill
+SPARE = 2  # empty factors that a run may fill, also beyond the number there are to be
 
 
 class Hops:
@@ -36,7 +39,7 @@ class Hops:
         )
 
     def from_state(self, state: VIState, sweeps: int = SWEEPS) -> tuple[CAVI, VIState]:
-        """Where a run of Gibbs sampling from this state leads to, perhaps with fewer factors."""
+        """Where a run of Gibbs sampling from this state leads to, perhaps with fewer or more factors."""
         cavi, gibbs = self.kit(self.wanted(state))
         rows, columns = self.resized(self.whole, cavi, state)
         rng = np.random.default_rng([self.seed, self.count, 11])
@@ -48,7 +51,7 @@ class Hops:
         return cavi, cavi.begin(cavi.engine.vi_at_draw(draw.rows, draw.scale), draw.F, known=True)
 
     def whole_of(self, cavi: CAVI, state: VIState) -> VIState:
-        """The state with as many factors as there are in all, the ones it lacks empty."""
+        """The state with as many factors as there are in all: strongest first, the ones it lacks empty."""
         if cavi is self.whole:
             return state
         rows, columns = self.resized(cavi, self.whole, state)
@@ -58,14 +61,14 @@ class Hops:
         """How many factors a run needs."""
         K = self.whole.prior.K
         used = K - int(holds_nothing(self.whole, state).sum())
-        return min(K, used + SPARE) if self.exchangeable else K
+        return used + SPARE if self.exchangeable else K
 
     def kit(self, K: int) -> tuple[CAVI, Gibbs]:
-        """Both methods' sweeps for K of the factors."""
+        """Both methods' sweeps for K factors."""
         if K not in self.kits:
             cavi, data = self.whole, self.whole.data
             if cavi.prior.K != K:
-                prior = cavi.prior.take(np.arange(K))
+                prior = replace(cavi.prior, factor_names=None).take(np.minimum(np.arange(K), cavi.prior.K - 1))
                 cavi = CAVI(data, prior, cavi.engine.with_prior(prior), joint=cavi.joint)
             moves = moves_for(cavi.engine, [name for name in USED if name in cavi.engine.moves])
             for move in moves:

@@ -31,7 +31,7 @@ LEADER_KICKS = 6  # and the winner
 AGREE = 0.1  # nats: optima closer than this are the same
 ENOUGH = 3  # finalists that must agree, or else the search goes on
 LINEAGES = 2  # finalists that go on
-PATIENCE, LAST_PATIENCE = 8, 16  # hops in a row that find nothing better, of each lineage and of the best at the end
+PATIENCE, LAST_PATIENCE = 5, 10  # hops in a row that find nothing better, of each lineage and of the best at the end
 RETURNS = 3  # hops that end where they began, and nothing better in between: this neighbourhood is known
 MOST_HOPS = 120  # in all
 CONFIRMING = 50  # sweeps of the hop that confirms what all finalists agree on
@@ -129,16 +129,29 @@ class Search:
             self.told["hops"] += 1
             self.watcher.n_hops += 1
             cavi, state = hops.from_state(lineage.state, sweeps)
-            new = lineage.branch(cavi, state)
-            new.polish(min(HOP_ITERATIONS, self.options.max_iter), self.coarse, self.rng, kicks=0)
-            found = hops.whole_of(cavi, new.state)
-            came_back = abs(found.elbo - lineage.elbo) < AGREE
+            new = self.arrived(hops, lineage.branch(cavi, state))
+            came_back = abs(new.elbo - lineage.elbo) < AGREE
             self.told["returns"] += came_back
-            better = found.elbo > lineage.elbo + WORTH
+            better = new.elbo > lineage.elbo + WORTH
             failures = 0 if better else failures + 1
             returned = 0 if better else returned + came_back
-            lineage.succeed(new, found)
+            lineage.succeed(new, new.state)
         return lineage.elbo > before + WORTH
+
+    def arrived(self, hops: Hops, new: Trial) -> Trial:
+        """The end of the climb from where a hop led to, with as many factors as there are to be."""
+        K, limit = self.cavi.prior.K, min(HOP_ITERATIONS, self.options.max_iter)
+        new.polish(limit, self.coarse, self.rng, kicks=0)
+        if new.cavi is self.cavi:
+            return new
+        more = new.cavi.prior.K > K
+        if more:
+            new.shrink(K, self.coarse)
+        end = new.continued(self.cavi, hops.whole_of(new.cavi, new.state))
+        end.status = None if more else new.status
+        if more:
+            end.polish(end.iterations + limit, self.coarse, self.rng, kicks=0)
+        return end
 
     def cross(self, best: Trial, second: Trial) -> None:
         """Offer the factors of the second to the best, and those of the best to the second."""

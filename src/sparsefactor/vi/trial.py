@@ -25,6 +25,7 @@ THIN_AFTER = 200
 # given up when at its present rate it would need more than so many further looks.
 PATIENCE, LOOK, FORESIGHT = 40, 2, 6
 HOPELESS = 0.25  # nats for every row and column of the data: a loss that no rest makes up for
+CANDIDATES, SETTLE = 4, 15  # factors of which one is to go, and the iterations after which they are compared
 FAILURES = 3  # in a row, after which the stronger factors are not tried
 
 
@@ -219,6 +220,21 @@ class Trial:
             self.momentum.reset()
         self.seconds += time.perf_counter() - begin
         return found
+
+    def shrink(self, most: int, tolerance: Tolerance) -> None:
+        """Empty factors until at most so many hold something: of the weakest, the one that is missed least."""
+        for _ in range(self.cavi.prior.K - most):
+            bare = holds_nothing(self.cavi, self.state)
+            if len(bare) - bare.sum() <= most:
+                return
+            weakest = np.argsort(np.where(bare, np.inf, self.cavi.strength(self.state)), kind="stable")[:CANDIDATES]
+            attempts = [self.branch(self.cavi, emptied(self.cavi, self.state, int(k))) for k in weakest]
+            for attempt in attempts:
+                attempt.tell = self.report
+                attempt.advance(SETTLE, tolerance)
+                self.iterations += attempt.iterations + 1
+                self.seconds += attempt.seconds
+            self.state = max(attempts, key=lambda attempt: attempt.elbo).state
 
     def recover(self, goal: float, tolerance: Tolerance, patience: int) -> None:
         """Climb until the ELBO is above the goal, or there is no hope of that, or patience (in iterations) ends."""

@@ -36,7 +36,7 @@ class VIProgress(Moment):
     iteration : int
         Its iterations so far; in a hop, those of the hop.
     elbo : float
-        Of its state now. In a hop it may be that of a model with fewer factors.
+        Of its state now. In a hop it may be that of a model with fewer or more factors.
     best_trial, best_elbo : int, float
         The best of all trials so far.
     n_hops : int
