@@ -22,10 +22,10 @@ import sparsefactor as sf
 from sparsefactor.data import as_data
 from sparsefactor.engine import build_engine
 from sparsefactor.engine.threads import single_blas_thread
-from sparsefactor.gibbs.moves import MOVES
+from sparsefactor.gibbs.moves import MOVES, moves_for
 from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.kernels.noise import stream_key
-from sparsefactor.mcmc.dispersed import dispersed_start
+from sparsefactor.mcmc.dispersed import searched_start
 
 SETS = {"plain": (), "scale": ("scale",), "all": tuple(MOVES)}
 PRIOR = sf.Prior.paper(inclusion=[0.1] * 5 + [0.9])
@@ -38,11 +38,12 @@ def ess(draws: np.ndarray) -> float:
 
 def chain(sim: sf.Simulation, moves: tuple[str, ...], sweeps: int, warmup: int = 500) -> dict[str, Any]:
     data = as_data(sim.X)
-    start = dispersed_start(sf.fit_vi(data, PRIOR), PRIOR, np.random.default_rng(0), data.unit)
     key = stream_key(1, 0)
     kept: dict[str, list[np.ndarray]] = {"f2": [], "l2": [], "active": [], "cosines": [], "signal": []}
     with single_blas_thread():
-        gibbs = Gibbs(data, PRIOR, build_engine(data, PRIOR), [MOVES[name]() for name in moves])
+        engine = build_engine(data, PRIOR)
+        start = searched_start(engine, PRIOR, 0, 0, None)
+        gibbs = Gibbs(data, PRIOR, engine, moves_for(engine, moves))
         state = gibbs.start(start.L, start.F)
         seconds = 0.0
         for sweep in range(warmup + sweeps):
@@ -50,7 +51,7 @@ def chain(sim: sf.Simulation, moves: tuple[str, ...], sweeps: int, warmup: int =
             state, _ = gibbs.sweep(state, key, sweep)
             seconds += (time.perf_counter() - begin) * (sweep >= warmup)
             if sweep >= warmup:
-                L = state.loadings
+                L = state.rows.L * state.scale
                 kept["f2"].append(np.sum(state.F**2, axis=1))
                 kept["l2"].append(np.sum(L**2, axis=0))
                 kept["active"].append(state.rows.Z.sum(axis=0))

@@ -5,8 +5,11 @@ import pytest
 from scipy.special import digamma
 
 import sparsefactor as sf
-from sparsefactor.arrange import arranged_prior, arrangement, back_to
+from sparsefactor.arrange import arrangement
+from sparsefactor.data import as_data
+from sparsefactor.engine import build_engine
 from sparsefactor.explained import FitSums
+from sparsefactor.mcmc.dispersed import searched_start
 
 SIM = sf.simulate(n_features=60, n_samples=50, inclusion=[0.2, 0.5, 0.3], snr=4, seed=2)
 PRIORS = {
@@ -40,9 +43,17 @@ def test_both_methods_put_the_strongest_first(name) -> None:
         assert 1 < np.count_nonzero(~p.empty) <= 5
     if name == "beta":  # the same factors at the same places, under the same signs
         solid = ~vi.empty
-        np.testing.assert_array_equal(solid, ~mc.empty)
+        assert not np.any(mc.empty[solid])  # so short a run may hold on to a further one
         for k in np.flatnonzero(solid):
             assert np.corrcoef(vi.loadings_mean[:, k], mc.loadings_mean[:, k])[0, 1] > 0.95
+
+
+def back_to(prior: sf.Prior, given: sf.Prior) -> np.ndarray:
+    """(n_factors,) an order of an arranged prior's factors under which it is the one that was given."""
+    own, wanted = (np.lexsort(p.inclusion_matrix()) for p in (prior, given))
+    order = np.empty(len(own), dtype=np.intp)
+    order[wanted] = own
+    return order
 
 
 @pytest.mark.parametrize("name", ["vector", "matrix"])
@@ -165,21 +176,11 @@ def test_arrangement_by_hand() -> None:
     np.testing.assert_array_equal(signs, [-1, 1, 1, -1])
 
 
-def test_back_to_the_given_prior_with_repeated_columns() -> None:
-    given = sf.Prior(inclusion=[0.1, 0.9, 0.1, 0.5])
-    turned = arranged_prior(given, np.array([3, 2, 1, 0]))
-    np.testing.assert_array_equal(turned.take(back_to(turned, given)).inclusion, given.inclusion)
-
-
 def test_chains_set_out_under_the_prior_that_was_given() -> None:
-    """A start in the order of the result would put the dense factor under a sparse prior."""
-    from sparsefactor.mcmc.dispersed import dispersed_start
-
-    given = sf.Prior(inclusion=[0.9, 0.05, 0.05])
+    """A start in the order of the result, strongest first, would put the dense factor under a sparse prior."""
     sim = sf.simulate(n_features=60, n_samples=50, inclusion=[0.95, 0.1, 0.1], snr=5, seed=4)
-    vi = sf.fit_vi(sim.X, given, n_trials=4)
-    start = dispersed_start(vi, given, np.random.default_rng(0), 1.0)
-    assert np.argmax((start.L != 0).sum(axis=0)) == 0
-    swapped = sf.Prior(inclusion=[0.05, 0.05, 0.9])
-    start = dispersed_start(vi, swapped, np.random.default_rng(0), 1.0)
-    assert np.argmax((start.L != 0).sum(axis=0)) == 2
+    data = as_data(sim.X, center=True)
+    for dense in (0, 2):
+        prior = sf.Prior(inclusion=np.where(np.arange(3) == dense, 0.9, 0.05))
+        start = searched_start(build_engine(data, prior), prior, 0, 0, None)
+        assert np.argmax((start.L != 0).sum(axis=0)) == dense

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import sys
 import tracemalloc
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -19,7 +18,7 @@ from sparsefactor.mcmc.finish import label
 from sparsefactor.mcmc.progress import Display
 from sparsefactor.signals import add_signal
 from sparsefactor.storage.draws import MemoryDraws
-from sparsefactor.vi.fit import fit_on
+from sparsefactor.vi.fit import search_on
 
 PRIOR = sf.Prior(n_factors=2, inclusion=0.5)
 SHORT = {"n_chains": 2, "n_warmup": 30, "n_draws": 20}
@@ -264,10 +263,10 @@ def test_numpy_numbers_are_numbers(easy, tmp_path):
 
 @pytest.mark.parametrize("init", ["auto", "optima"])
 def test_an_interrupt_of_the_starts_is_an_interrupt(easy, monkeypatch, init):
-    def half_done(*args) -> sf.VIPosterior:
-        return replace(fit_on(*args), status=sf.posterior.Status.INTERRUPTED)
+    def half_done(*args):
+        return search_on(*args)._replace(status=sf.posterior.Status.INTERRUPTED)
 
-    monkeypatch.setattr(sys.modules["sparsefactor.mcmc.dispersed"], "fit_on", half_done)
+    monkeypatch.setattr(sys.modules["sparsefactor.mcmc.dispersed"], "search_on", half_done)
     with pytest.raises(KeyboardInterrupt):
         sf.sample(easy.X, PRIOR, **SHORT, init=init)
 

@@ -22,11 +22,3 @@ def arranged_prior(prior: Prior, order: NDArray[np.intp]) -> Prior:
     """The prior whose columns are those of the arranged factors; itself where all factors share one."""
     alike = len(np.unique(prior.factor_groups())) == 1 and prior.factor_names is None
     return prior if alike else prior.take(order)
-
-
-def back_to(prior: Prior, given: Prior) -> NDArray[np.intp]:
-    """(n_factors,) an order of an arranged prior's factors under which it is the one that was given."""
-    own, wanted = (np.lexsort(p.inclusion_matrix()) for p in (prior, given))
-    order = np.empty(len(own), dtype=np.intp)
-    order[wanted] = own
-    return order

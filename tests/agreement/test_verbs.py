@@ -146,6 +146,27 @@ def test_draws_from_q_and_back(made):
     assert np.array_equal(at.eta, own.Z)
 
 
+def test_a_start_around_q(made):
+    case, engine, rows, _, _ = made
+    host, rate = engine.vi_fetch(rows), RNG.uniform(0.2, 0.8, 9)
+
+    def scattered(rates, spread, redrawn, stream=STREAM):
+        return engine.vi_fetch(engine.vi_place(engine.vi_scatter(rows, rates, spread, redrawn, stream))).mu
+
+    still = scattered(rate, 0.0, 0.0)
+    assert np.array_equal(still, np.where(still != 0, host.mu, 0.0))
+    assert abs(np.mean(still != 0) - host.eta.mean()) < 0.02
+    wide = scattered(rate, 3.0, 0.0)
+    assert np.array_equal(wide != 0, still != 0)
+    z = ((wide - host.mu) / np.sqrt(host.s2))[wide != 0]
+    assert abs(z.std() - 3.0) < 0.2
+    assert np.all(np.abs(np.mean(scattered(rate, 1.0, 1.0) != 0, axis=0) - rate) < 0.08)
+    given = np.mean(scattered(np.zeros(0), 1.0, 1.0) != 0, axis=0)
+    assert np.all(np.abs(given - case.prior.inclusion_matrix()[0]) < 0.08)
+    assert np.array_equal(wide, scattered(rate, 3.0, 0.0))
+    assert not np.array_equal(wide, scattered(rate, 3.0, 0.0, RowStream(*map(np.uint64, (5, 6, 8)))))
+
+
 def test_reductions(made):
     case, engine, rows, draw, message = made
     host, own, Y, seen = engine.vi_fetch(rows), engine.gibbs_fetch(draw), case.data.Y, case.data.observed

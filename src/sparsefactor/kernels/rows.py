@@ -19,7 +19,7 @@ from ..densities import LOG_2PI
 from ..model import Prior
 from ..signals import add_signal
 from .contract import MOVE_NAMES, Array, GibbsRows, Message, RowStream, VIRows
-from .noise import STREAM_Z, stream_words, uniform_pair
+from .noise import STREAM_L, STREAM_Z, normal_from, stream_words, uniform_pair
 from .starts import StartVerbs
 
 ROUNDS = 10  # of k-means, which sorts rows into modules
@@ -127,6 +127,22 @@ class RowVerbs(StartVerbs):
         G, K = rows.eta.shape
         uniform, _ = uniform_pair(np.arange(K), np.arange(G)[:, None], sweep, STREAM_Z, key)
         return self.gibbs_place(np.where(uniform < rows.eta, rows.mu, 0.0))
+
+    def vi_scatter(self, rows: VIRows, rate: Array, spread: float, redrawn: float, stream: RowStream) -> Array:
+        """Loadings of a start around q: its standard deviations times `spread`, inclusions from q.
+
+        A share `redrawn` of them comes from the prior; rate: (K, V?) inclusion rates, (0,) where inclusion is given.
+        """
+        prior, (key, sweep), (G, K) = self.prior, stream_words(stream), rows.eta.shape
+        probability = np.broadcast_to(prior.by_row(rate) if len(rate) else prior.inclusion_matrix(), (G, K))
+        L = np.empty((G, K))
+        for part in self.data.chunks():
+            places = np.arange(K), np.arange(G)[part, None], sweep
+            which, uniform = uniform_pair(*places, STREAM_Z, key)
+            included = uniform < np.where(which < redrawn, probability[part], rows.eta[part])
+            drawn = rows.mu[part] + spread * np.sqrt(rows.s2[part]) * normal_from(*uniform_pair(*places, STREAM_L, key))
+            L[part] = np.where(included, drawn, 0.0)
+        return L
 
     def vi_at_draw(self, rows: GibbsRows, scale: Array) -> VIRows:
         """q at a draw's loadings and inclusions."""

@@ -151,12 +151,13 @@ def chain_starts(
             yield options.init
     elif options.init in ("auto", "optima"):
         sought = searched_start if options.init == "auto" else optimum_start
-        engine = gibbs.engine.with_prior(one_module(prior)).with_threads(threads_per_chain(options.n_jobs, 1))
+        plain = one_module(prior)
+        engine = gibbs.engine.with_prior(plain).with_threads(threads_per_chain(options.n_jobs, 1))
         for chain in range(options.n_chains):
             if bars is not None:
                 bars.show("starts", f"VI looks for that of chain {chain}, of {options.n_chains}")
             told = watcher.of_start(chain, options.plan)
-            yield sought(engine, prior, chain, options.seed, told)
+            yield sought(engine, plain, chain, options.seed, told)
         if bars is not None:
             bars.show("starts", f"found for {options.n_chains} chains")
     else:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -201,7 +201,7 @@ def fit_vi(
     with single_blas_thread(), bars or nullcontext():
         data, prior = prepared(X, prior, n_factors, dtype=dtype, **settings)
         engine = build_engine(data, one_module(prior), options.backend, options.n_threads)
-        return fit_on(engine, prior, options, bars)
+        return _fit(engine, prior, options, bars)
 
 
 def options_of(**changes: Any) -> Options:
@@ -211,8 +211,18 @@ def options_of(**changes: Any) -> Options:
     return Options(**(own | changes))
 
 
-def fit_on(engine: Engine, prior: Prior, options: Options, bars: Bars | None = None) -> VIPosterior:
-    """The fit on an engine that was built for the data and the prior's factors, in one module."""
+class Found(NamedTuple):
+    """What a search has found. averaged: the trials that predictions are averaged over, where that is asked for."""
+
+    winner: Trial
+    trials: list[Trial]
+    averaged: list[Trial]
+    status: Status
+    told: dict[str, Any]
+
+
+def search_on(engine: Engine, prior: Prior, options: Options, bars: Bars | None = None) -> Found:
+    """The search on an engine that was built for the data and the prior's factors, in one module."""
     data = engine.data
     cavi = CAVI(data, one_module(prior), engine, joint=options.activations == "joint")
     trials: list[Trial] = []
@@ -240,11 +250,16 @@ def fit_on(engine: Engine, prior: Prior, options: Options, bars: Bars | None = N
             trial.status = trial.status or ended
         winner.status = ended
     status = winner.status or Status.MAX_ITER
-    if status is not Status.CONVERGED:
-        warn(f"VI has not converged. {status.value}", ConvergenceWarning)
     watcher.end(winner, status)
     logger.info("VI: %d trials, best ELBO %.6f, %s", len(trials), winner.elbo, status.name)
-    record = record_of("vi", options) | {"search": search.told}
+    return Found(winner, trials, averaged, status, search.told)
+
+
+def _fit(engine: Engine, prior: Prior, options: Options, bars: Bars | None) -> VIPosterior:
+    winner, trials, averaged, status, told = search_on(engine, prior, options, bars)
+    if status is not Status.CONVERGED:
+        warn(f"VI has not converged. {status.value}", ConvergenceWarning)
+    record = record_of("vi", options) | {"search": told}
     if not options.average:
         return posterior(winner, trials, status, prior, record=record)
     short = sum(trial.status is not Status.CONVERGED for trial in averaged)
