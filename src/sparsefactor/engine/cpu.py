@@ -17,34 +17,31 @@ from ..kernels.contract import (
     Message,
     RowStream,
     Sums,
-    VIColumns,
     VIRows,
     VITerms,
 )
-from ..kernels.cpu import columns as column_kernels
 from ..kernels.cpu.gibbs_rows import GibbsMessage, gibbs_scratch, gibbs_tiles
-from ..kernels.cpu.lanes import LANES
 from ..kernels.cpu.packed import packed_size
-from ..kernels.cpu.shares import add_shares, gibbs_shares, unpack_shares, vi_shares
+from ..kernels.cpu.shares import gibbs_shares, vi_shares
 from ..kernels.cpu.tiles import TileSums, empty_tile_sums, packed_message, total_sums
 from ..kernels.cpu.vi_rows import FactorMajor, VIMessage, vi_scratch, vi_tiles
 from ..kernels.rows import RowVerbs
 from ..model import Beta, Prior
 from .blocks import Blocks, Part, by_rows, joined
 from .cpu_moves import CpuMoves
+from .cpu_samples import CpuSamples
 from .memory import Memory
 from .modules import ModulePass
 from .small import SmallVI, by_factor
-from .threads import available_cores, run_parts, split
+from .threads import available_cores, run_parts
 
 WORTH_A_THREAD = 120e3  # nanoseconds of work for each thread; waking one costs about half as much
 MOST_SURE = 1e5  # of a Beta's a + b: beyond it the shortcut's logarithms of gammas would lose digits
 VI_COST, GIBBS_COST = (0.0, 14.0, 0.1), (250.0, 30.0, 0.1)  # of a row pass: see _row_cost
-SHARE_COST = 0.1  # nanoseconds of an entry's part in a sample's matrix, for each of its numbers
 MOVE_COST = 30.0  # nanoseconds a row takes of a move's pass over the rows
 
 
-class CpuEngine(CpuMoves, RowVerbs):
+class CpuEngine(CpuSamples, CpuMoves, RowVerbs):
     """Numba kernels for one data set and prior. Safe to use from several Python threads at once.
 
     Results do not depend on n_threads (None: every core this process may use), to the bit, inside
@@ -177,25 +174,6 @@ class CpuEngine(CpuMoves, RowVerbs):
             for own in self.blocks.rows
         ]
 
-    def vi_activations(self, columns: VIColumns, sums: Sums, weight: Array) -> tuple[Array, Array]:
-        K, N = columns.f_mean.shape
-        mean = np.empty((K, N))
-        common = (sums.LY, sums.LL, sums.LL_share, weight)
-        if columns.f_var.ndim == 2:
-            variance = np.empty((K, N))
-            if self.masked:
-                rest = (columns.f_mean, *common, mean, variance)
-                self._over_samples(column_kernels.independent_each, K * K, rest)
-            else:
-                column_kernels.independent_shared(columns.f_mean, sums.LY, sums.LL, weight, mean, variance)
-            return mean, variance
-        covariance = np.empty((len(columns.f_var), K, K))
-        if len(covariance) < N:
-            column_kernels.joint_shared(*common, mean, covariance)
-        else:
-            self._over_samples(column_kernels.joint_each, 2 * K**3, (*common, mean, covariance))
-        return mean, covariance
-
     def vi_shortcut(self, joint: bool) -> SmallVI | None:
         """For data so small that no number of threads would share a pass: results must not depend on that number."""
         small = self._row_cost(*VI_COST) < 2 * WORTH_A_THREAD
@@ -266,16 +244,6 @@ class CpuEngine(CpuMoves, RowVerbs):
         self._gibbs_spaces.append(space)
         return after._replace(member=rows.member), sums
 
-    def gibbs_activations(self, sums: Sums, weight: Array, normal: Array) -> Array:
-        K, _ = normal.shape
-        F = np.empty(normal.shape)
-        rest = (sums.LY, sums.LL, sums.LL_share, weight, normal, F)
-        if self.masked or self.prior.noise == "sample":
-            self._over_samples(column_kernels.draw_each, K**3 / 3, rest)
-        else:
-            column_kernels.draw_shared(*rest)
-        return F
-
     def _gibbs_scratch(self) -> Any:
         return gibbs_scratch(self.data.Y, self.blocks.tile, self.prior.K, self.masked)
 
@@ -290,29 +258,3 @@ class CpuEngine(CpuMoves, RowVerbs):
         except IndexError:
             tiles = empty_tile_sums(self.n_tiles, self.data.n_samples, self.prior.K, self.V)
             return tiles, [scratch() for _ in parts]
-
-    def _shares(self, kernel: Callable[..., None], rows: Sequence[tuple[Any, ...]]) -> Array:
-        """(N*, K, K) what to add to LL for each sample (4.5); rows: each block's, which take their turns in a span."""
-        N, K = self.data.n_samples if self.masked else 0, self.prior.K
-        square = np.empty((N, K, K))
-        if self.masked:
-            exact = kernel is gibbs_shares  # whose entries add little, here and there
-            packed = self.memory.take(N, packed_size(K), dtype=np.float64 if exact else self.dtype)
-            parts = split(N, self._threads_for(self._listed() * packed_size(K) * SHARE_COST))
-            spans, lanes = self.blocks.spans(), self.blocks.tile // LANES
-            further = self.memory.take(*packed.shape, dtype=packed.dtype) if len(spans) > 1 else packed
-            for number, span in enumerate(spans):
-                own = further if number else packed
-                for turn, (b, first, last) in enumerate(span):
-                    problem = self.blocks.problems[b]
-                    groups = (first * lanes, min(last * lanes, len(problem.by_sample)))
-                    run_parts(kernel, [(*part, *groups, problem, *rows[b], turn == 0, own) for part in parts])
-                if number:
-                    run_parts(add_shares, [(*part, further, packed) for part in parts])
-            run_parts(unpack_shares, [(*part, packed, square) for part in parts])
-        return square
-
-    def _over_samples(self, kernel: Callable[..., None], per_sample: float, rest: tuple[Any, ...]) -> None:
-        N = self.data.n_samples
-        parts = split(N, self._threads_for(N * per_sample))
-        run_parts(kernel, [(*part, *rest) for part in parts])

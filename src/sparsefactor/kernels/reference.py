@@ -13,7 +13,8 @@ from ..densities import gamma_kl
 from ..model import Prior
 from .contract import Array, GibbsRows, GibbsTerms, Message, RowNoise, Sums, VIColumns, VIRows, VITerms
 from .noise import row_noise
-from .reference_moves import ReferenceMoves, draw_normal
+from .reference_moves import ReferenceMoves
+from .reference_slices import draw_normal
 from .rows import RowVerbs
 
 

@@ -20,11 +20,11 @@ from ..model import Prior
 from ..signals import add_signal
 from .contract import MOVE_NAMES, Array, GibbsRows, Message, RowStream, VIRows
 from .noise import STREAM_L, STREAM_Z, normal_from, stream_words, uniform_pair
+from .shears import SURE, Shears
 from .starts import StartVerbs
 
 ROUNDS = 10  # of k-means, which sorts rows into modules
 DOUBT = 0.3  # of a row's first membership, spread over the modules in use
-SURE = 0.5  # a row uses a factor when its inclusion probability is above this
 
 
 class RowVerbs(StartVerbs):
@@ -272,36 +272,3 @@ class RowVerbs(StartVerbs):
         logit = message.logit if len(message.logit) in (1, G) else message.logit[self.prior.group_index]
         alpha = np.broadcast_to(self.prior.by_row(message.alpha), (G, K))
         return Shears(rows, alpha, np.broadcast_to(logit, (G, K)))
-
-
-class Shears:
-    """The rows' part of profiles over shears, which changes as shears are applied (docs/math.md, 3.15)."""
-
-    def __init__(self, rows: VIRows, alpha: Array, logit: Array) -> None:
-        """alpha, logit: (G, K)."""
-        # The likelihood's own view of each loading, given the others: estimate m and variance v.
-        own = 1.0 / rows.s2
-        self.alpha, self.logit = alpha, logit
-        self.v = 1.0 / np.maximum(own - alpha, 1e-12 * own)
-        self.m = rows.mu * own * self.v
-        self.L = rows.eta * rows.mu
-        used = rows.eta > SURE
-        self.users = [np.flatnonzero(column) for column in used.T]
-        self.shared = used.T.astype(np.float64) @ used  # (K, K) rows that use both factors
-
-    def profile(self, k: int, q: int, steps: Array) -> Array:
-        """(len(steps),) the rows' part of the ELBO along shears of factor q onto factor k, up to a constant."""
-        own = self.users[k]
-        v, m = self.v[own, q], self.m[own, q]
-        wide = v + 1.0 / self.alpha[own, q]
-        offset = self.logit[own, q] + 0.5 * np.log(v / wide)
-        square = (m[:, None] - self.L[own, k][:, None] * steps) ** 2
-        odds = offset[:, None] + (0.5 / v - 0.5 / wide)[:, None] * square
-        # log(1 + e^x), cheaper than logaddexp
-        inclusion = np.maximum(odds, 0.0) + np.log1p(np.exp(-np.abs(odds)))
-        return np.asarray(inclusion.sum(axis=0) - (0.5 / v) @ square)
-
-    def apply(self, k: int, q: int, step: float) -> None:
-        """Take a shear of q onto k into account."""
-        own = self.users[k]
-        self.m[own, q] -= step * self.L[own, k]

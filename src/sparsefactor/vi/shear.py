@@ -12,7 +12,7 @@ import numpy as np
 
 from ..kernels.columns import second_moment
 from ..kernels.contract import Array
-from ..kernels.rows import SURE
+from ..kernels.shears import SURE
 from .cavi import CAVI, VIState
 
 RANGE = 0.6  # shears are sought up to this size, in units of activations with equal mean square
