@@ -58,6 +58,22 @@ def entries_by_sample(
     return by_sample, listed
 
 
+@njit(**INLINE)
+def add_lines(at, stop, listed, lines, total, row):
+    """Add the lines (., T) that are listed from `at` to `stop` to a row of total (., T), four at a time."""
+    T = total.shape[1]
+    while at + 4 <= stop:
+        a, b, c, d = U(listed[at]), U(listed[at + 1]), U(listed[at + 2]), U(listed[at + 3])
+        for t in range(T):
+            total[row, t] += (lines[a, t] + lines[b, t]) + (lines[c, t] + lines[d, t])
+        at += 4
+    while at < stop:
+        a = U(listed[at])
+        for t in range(T):
+            total[row, t] += lines[a, t]
+        at += 1
+
+
 @njit(**OPTIONS)
 def row_grams(first, n, start, columns, lists_missing, share, whole, position, grams):
     """A_i (4.4) of n rows, packed (n, T), from the shorter of the missing and observed columns."""
@@ -75,16 +91,7 @@ def row_grams(first, n, start, columns, lists_missing, share, whole, position, g
             while stop < last and columns[stop] < end:
                 stop += 1
             position[r] = stop
-            while at + 4 <= stop:
-                a, b, c, d = U(columns[at]), U(columns[at + 1]), U(columns[at + 2]), U(columns[at + 3])
-                for t in range(T):
-                    grams[r, t] += (share[a, t] + share[b, t]) + (share[c, t] + share[d, t])
-                at += 4
-            while at < stop:
-                a = U(columns[at])
-                for t in range(T):
-                    grams[r, t] += share[a, t]
-                at += 1
+            add_lines(at, stop, columns, share, grams, r)
     for r in range(n):
         if lists_missing[first + r]:
             for t in range(T):
@@ -94,20 +101,9 @@ def row_grams(first, n, start, columns, lists_missing, share, whole, position, g
 @njit(**INLINE)
 def add_listed(group, base, first_sample, last_sample, by_sample, listed, outer, total):
     """Add what the group's rows have listed: outer (LANES, T) to total (samples, T)."""
-    T = total.shape[1]
     for j in range(first_sample, last_sample):
         at, stop = base + by_sample[group, j], base + by_sample[group, j + 1]
-        s = U(j - first_sample)
-        while at + 4 <= stop:
-            a, b, c, d = U(listed[at]), U(listed[at + 1]), U(listed[at + 2]), U(listed[at + 3])
-            for t in range(T):
-                total[s, t] += (outer[a, t] + outer[b, t]) + (outer[c, t] + outer[d, t])
-            at += 4
-        while at < stop:
-            a = U(listed[at])
-            for t in range(T):
-                total[s, t] += outer[a, t]
-            at += 1
+        add_lines(at, stop, listed, outer, total, U(j - first_sample))
 
 
 @njit(**OPTIONS)
