@@ -118,7 +118,7 @@ def test_fit_and_sample_are_finite(case, noise):
     found, problems = [], []
     for run in (
         lambda: sf.fit_vi(X, prior, n_trials=3, max_iter=60, center=center),
-        lambda: sf.sample(X, prior, n_chains=1, n_warmup=10, n_draws=10, center=center),
+        lambda: sf.sample(X, prior, n_chains=1, n_warmup=10, n_draws=10, init="varimax", center=center),
     ):
         try:
             found.append(run())

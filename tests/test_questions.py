@@ -37,7 +37,7 @@ def vi_fit(
 @cache
 def draws(noise: str, missing: float = 0.0) -> sf.MCMCPosterior:
     prior = Prior(n_factors=2, inclusion=0.4, noise=noise)
-    return sf.sample(simulated(missing).X, prior, n_chains=2, n_warmup=150, n_draws=400, center=True)
+    return sf.sample(simulated(missing).X, prior, n_chains=2, n_warmup=150, n_draws=400, init="varimax", center=True)
 
 
 def holes(X: np.ndarray, seed: int = 0) -> np.ndarray:

@@ -15,7 +15,7 @@ from sparsefactor.model import PriorWarning
 SIM = sf.simulate(n_features=40, n_samples=30, inclusion=[0.4] * 3, snr=4, seed=3)
 HOLES = np.where(np.random.default_rng(1).random(SIM.X.shape) < 0.1, np.nan, SIM.X)
 VI = {"n_trials": 3, "tol": 1e-9}
-MCMC = {"n_chains": 1, "n_warmup": 5, "n_draws": 10, "progress": False, "seed": 4}
+MCMC = {"n_chains": 1, "n_warmup": 5, "n_draws": 10, "init": "varimax", "progress": False, "seed": 4}
 
 
 def sampled(X, prior):

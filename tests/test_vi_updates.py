@@ -43,12 +43,12 @@ def test_elbo_from_sums_equals_the_elbo_entry_by_entry(noise, inclusion, joint, 
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize(("noise", "inclusion", "joint", "missing"), SETTINGS[::5])
+@pytest.mark.parametrize(("noise", "inclusion", "joint", "missing"), SETTINGS[::7])
 def test_elbo_equals_its_monte_carlo_estimate(noise, inclusion, joint, missing):
     cavi = cavi_for(noise, inclusion, joint, missing, G=4, N=4)
     state = random_vi_state(cavi)
     q = q_after(cavi, state)
-    estimate, error = monte_carlo_elbo(cavi.data, cavi.prior, q, 4000)
+    estimate, error = monte_carlo_elbo(cavi.data, cavi.prior, q, 1500)
     assert abs(state.elbo - estimate) < 4 * error
     # Negative control: the constant that the paper's slip 1 would keep is far outside the error.
     assert abs(state.elbo - 0.5 * np.log(2 * np.pi) * q.eta.sum() - estimate) > 6 * error

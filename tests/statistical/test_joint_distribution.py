@@ -76,7 +76,9 @@ class FlatMembers(ModuleInclusion):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("broken", [DenseModules, AlwaysOwn, FlatMembers])
+@pytest.mark.parametrize(
+    "broken", [DenseModules, *(pytest.param(one, marks=pytest.mark.slow) for one in (AlwaysOwn, FlatMembers))]
+)
 def test_a_sampler_with_wrong_modules_fails(broken):
     def build(data, prior):
         gibbs = compiled(data, prior)
@@ -102,7 +104,7 @@ class StaleActivations(ReferenceEngine):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("broken", [PaperOdds, StaleActivations])
+@pytest.mark.parametrize("broken", [PaperOdds, pytest.param(StaleActivations, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("inclusion", "missing"), [CASES[1], pytest.param(*CASES[2], marks=pytest.mark.slow)])
 def test_a_wrong_sampler_fails(broken, inclusion, missing):
     scores = joint_scores(
