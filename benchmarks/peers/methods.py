@@ -15,6 +15,7 @@ import numpy as np
 import sparsefactor as sf
 
 Array = np.ndarray
+MANY = 20  # factors, where their number is to be no limit
 ROUNDS = 5  # of fitting and filling in again, for methods that take no NaN
 PENALTIES = 15  # of soft-impute, over two orders of magnitude
 
@@ -65,6 +66,11 @@ def ours(p: Any) -> Fitted:
 
 def sparsefactor_vi(X: Array, K: int, seed: int) -> Fitted:
     return ours(sf.fit_vi(X, n_factors=K, seed=seed))
+
+
+def sparsefactor_many(X: Array, K: int, seed: int) -> Fitted:
+    """As many factors as predict: soft-impute's rank is free as well."""
+    return ours(sf.fit_vi(X, n_factors=max(K, min(MANY, min(X.shape) - 1)), n_trials=10, seed=seed))
 
 
 def sparsefactor_mcmc(X: Array, K: int, seed: int) -> Fitted:
@@ -199,6 +205,7 @@ def numpyro_nuts(X: Array, K: int, seed: int) -> Fitted:
 
 METHODS: dict[str, Callable[[Array, int, int], Fitted]] = {
     "sparsefactor VI": sparsefactor_vi,
+    "sparsefactor VI, 20": sparsefactor_many,
     "sparsefactor MCMC": sparsefactor_mcmc,
     "mofapy2": mofa,
     "FactorAnalysis": factor_analysis,

@@ -52,8 +52,8 @@ def where(told: dict[str, Any]) -> str:
     m, versions = told["machine"], told["machine"]["versions"]
     peers = ", ".join(f"{name} {versions[name]}" for name in versions)
     return (
-        f"Measured on {told['date']} on {m['cores']} cores of {m['processor']}, shared with other work, in one run of "
-        f"{told['seconds'] / 60:.0f} minutes: Python {m['python']}, {peers}."
+        f"Measured on {told['date']} on {m['cores']} cores of {m['processor']}, shared with other work, in runs of "
+        f"{told['seconds'] / 60:.0f} minutes together: Python {m['python']}, {peers}."
     )
 
 
