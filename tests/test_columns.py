@@ -141,3 +141,11 @@ def test_jax_compiles_a_column_step_and_its_elbo(case):
 def test_a_beta_function_is_made_of_gammas_where_a_library_is_not_trusted_with_it():
     a, b = np.meshgrid(np.linspace(0.5, 20, 30), np.linspace(0.5, 20, 30))
     np.testing.assert_allclose(arrays_of(np, scipy.special).betaln(a, b), NUMPY.betaln(a, b), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_activations_at_a_point_have_no_entropy(joint):
+    """And that is no reason for a warning, which tests would raise."""
+    cavi, state = problem(Case("learnt", "feature", joint, 0.0))
+    at_point = state.columns._replace(f_var=np.zeros_like(state.columns.f_var))
+    assert equations.activations_term(at_point, cavi.fixed) == -np.inf

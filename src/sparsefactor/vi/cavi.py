@@ -80,8 +80,7 @@ class CAVI:
             pi_a=empty,
             pi_b=empty,
         )
-        with np.errstate(divide="ignore"):  # activations at a point have no entropy
-            return self.finish(rows, self.inclusion.begun(columns, active, known), np.ones(K))
+        return self.finish(rows, self.inclusion.begun(columns, active, known), np.ones(K))
 
     def sweep(self, state: VIState, *, rescale: bool = False) -> VIState:
         """One iteration. `rescale` first moves every factor to its best scale (3.12); the ELBO never falls."""
