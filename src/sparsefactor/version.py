@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 # What decides a draw, given data, prior and settings: folders, and files by their path without ".py".
 DECIDING = (
     "kernels", "engine", "gibbs", "vi", "relabel", "mcmc", "data", "design", "groups", "model", "start", "preparation",
-    "densities", "arrays",
+    "densities", "arrays", "explained", "signals", "arrange",
 )  # fmt: skip
 
 

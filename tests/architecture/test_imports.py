@@ -119,3 +119,19 @@ def test_bare_import_is_light_and_quick() -> None:
 
 def test_probe_sees_a_heavy_library() -> None:
     assert heavy_in(probe_import("sparsefactor, matplotlib")["modules"]) == {"matplotlib"}
+
+
+def test_all_that_may_decide_a_draw_is_in_the_digest_that_guards_a_resume() -> None:
+    """What inference imports either decides draws, or is named here as what does not."""
+    import grimp
+
+    from sparsefactor.version import DECIDING
+
+    neutral = {
+        "annotated", "atomic", "checks", "computed", "containers", "diagnostics", "errors", "frames", "heywood",
+        "names", "notices", "posterior", "progress", "questions", "record", "storage", "version", "words",
+    }  # fmt: skip
+    graph = grimp.build_graph("sparsefactor", exclude_type_checking_imports=True)
+    imported = graph.find_upstream_modules("sparsefactor.mcmc", as_package=True) | {"sparsefactor.mcmc"}
+    rooms = {name.split(".")[1] for name in imported if name.startswith("sparsefactor.")}
+    assert rooms - neutral == set(DECIDING)
