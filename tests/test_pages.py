@@ -15,6 +15,7 @@ from sparsefactor.cli import app, console
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ["docs/install.md", "docs/howto/csv.md", "docs/howto/verdict.md"]
+LONG = ["docs/howto/verdict.md"]  # its chains go on until they agree
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -34,7 +35,10 @@ def here(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.mark.usefixtures("here")
-@pytest.mark.parametrize("page", ["README.md", *PAGES])
+@pytest.mark.parametrize(
+    "page",
+    ["README.md", *(pytest.param(page, marks=pytest.mark.slow) if page in LONG else page for page in PAGES)],
+)
 def test_commands_of_a_page_run(page) -> None:
     lines = commands(ROOT / page)
     assert len(lines) >= 3

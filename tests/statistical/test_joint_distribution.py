@@ -206,10 +206,10 @@ def test_moves_pass_together_in_any_order(order):
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
-        (MOVES["scale"], ScaleForgetsAlpha),
+        pytest.param(MOVES["scale"], ScaleForgetsAlpha, marks=pytest.mark.slow),
         pytest.param(MOVES["rotation"], ExchangeAlways, marks=pytest.mark.slow),
         (MOVES["rotation"], RotateAlways),
-        (BoldShear, ShearAlways),
+        pytest.param(BoldShear, ShearAlways, marks=pytest.mark.slow),
         (MOVES["column"], ProposalAlways),
     ],
 )
@@ -218,6 +218,7 @@ def test_each_move_passes_and_a_wrong_one_fails(right, wrong, missing):
     assert np.abs(move_scores(wrong(), missing)).max() > 2 * LIMIT
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_columns_pass_where_rates_are_learnt_and_wrong_ones_fail():
     prior = prior_of(Beta(2.0, 3.0))
@@ -291,6 +292,7 @@ def test_sampler_with_groups_passes(inclusion, missing):
     assert np.abs(scores).max() < LIMIT
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_a_sampler_with_wrong_groups_fails():
     def build(data, prior):
@@ -314,16 +316,17 @@ class SlideForgetsBase(Gibbs):
 
 @pytest.mark.statistical
 @pytest.mark.parametrize(
-    ("inclusion", "missing", "noise"),
+    ("inclusion", "missing", "noise", "replicates"),
     [
-        (Beta(2.0, 3.0), True, "feature"),
-        pytest.param([0.3, 0.7], False, "sample", marks=pytest.mark.slow),
+        (Beta(2.0, 3.0), True, "feature", 100),
+        pytest.param(Beta(2.0, 3.0), True, "feature", 300, marks=pytest.mark.slow),
+        pytest.param([0.3, 0.7], False, "sample", 300, marks=pytest.mark.slow),
     ],
 )
-def test_sampler_with_given_activations_passes(inclusion, missing, noise):
+def test_sampler_with_given_activations_passes(inclusion, missing, noise, replicates):
     moves = [BoldShear() if name == "shear" else MOVES[name]() for name in MOVES]
     prior = prior_of(inclusion, noise)
-    scores = joint_scores(prior, compiled, missing=missing, replicates=300, moves=moves, design=DESIGN)
+    scores = joint_scores(prior, compiled, missing=missing, replicates=replicates, moves=moves, design=DESIGN)
     assert np.abs(scores).max() < LIMIT
 
 
@@ -332,16 +335,17 @@ SLAB = replace(DESIGN, intercept=True, slab=True)  # the first direction flat, t
 
 @pytest.mark.statistical
 @pytest.mark.parametrize(
-    ("inclusion", "missing", "noise"),
+    ("inclusion", "missing", "noise", "replicates"),
     [
-        (Beta(2.0, 3.0), True, "feature"),
-        pytest.param([0.3, 0.7], False, "shared", marks=pytest.mark.slow),
+        (Beta(2.0, 3.0), True, "feature", 100),
+        pytest.param(Beta(2.0, 3.0), True, "feature", 300, marks=pytest.mark.slow),
+        pytest.param([0.3, 0.7], False, "shared", 300, marks=pytest.mark.slow),
     ],
 )
-def test_sampler_with_slabs_of_given_activations_passes(inclusion, missing, noise):
+def test_sampler_with_slabs_of_given_activations_passes(inclusion, missing, noise, replicates):
     prior = prior_of(inclusion, noise)
     moves = [MOVES[name]() for name in MOVES]
-    scores = joint_scores(prior, compiled, missing=missing, replicates=300, moves=moves, design=SLAB)
+    scores = joint_scores(prior, compiled, missing=missing, replicates=replicates, moves=moves, design=SLAB)
     assert np.abs(scores).max() < LIMIT
 
 
