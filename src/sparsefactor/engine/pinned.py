@@ -8,6 +8,7 @@ follow from the rows that come in (1.12): before each pass their precisions are 
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -76,6 +77,9 @@ class PinnedEngine(RowVerbs):
     def with_threads(self, n_threads: int) -> PinnedEngine:
         """The same engine on so many threads."""
         return PinnedEngine(self.inner.with_threads(n_threads), self.data, self.prior)
+
+    def scope(self) -> AbstractContextManager[Any]:
+        return self.inner.scope()
 
     @property
     def moves(self) -> tuple[str, ...]:

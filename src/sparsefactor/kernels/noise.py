@@ -27,37 +27,41 @@ def stream_key(*entropy: int) -> tuple[int, int]:
     return int(words[0]), int(words[1])
 
 
-def philox(counter: tuple[Any, Any, Any, Any], key: tuple[int, int]) -> tuple[NDArray[np.uint64], ...]:
-    """Four 32-bit words (held in uint64) for each counter; counters broadcast."""
-    c0, c1, c2, c3 = np.broadcast_arrays(*(np.asarray(c, dtype=np.uint64) for c in counter))
+def philox(counter: tuple[Any, Any, Any, Any], key: tuple[Any, Any], xp: Any = np) -> tuple[NDArray[np.uint64], ...]:
+    """Four 32-bit words (held in uint64) for each counter; counters broadcast. xp: the array library."""
+    c0, c1, c2, c3 = xp.broadcast_arrays(*(xp.asarray(c, dtype=xp.uint64) for c in counter))
     k0, k1 = key
     for _ in range(10):
         p0, p1 = ROUND_0 * c0, ROUND_1 * c2
         c0, c1, c2, c3 = (
-            (p1 >> np.uint64(32)) ^ c1 ^ np.uint64(k0),
+            (p1 >> np.uint64(32)) ^ c1 ^ xp.asarray(k0, dtype=xp.uint64),
             p1 & LOW,
-            (p0 >> np.uint64(32)) ^ c3 ^ np.uint64(k1),
+            (p0 >> np.uint64(32)) ^ c3 ^ xp.asarray(k1, dtype=xp.uint64),
             p0 & LOW,
         )
         k0, k1 = (k0 + WEYL_0) & 0xFFFFFFFF, (k1 + WEYL_1) & 0xFFFFFFFF
     return c0, c1, c2, c3
 
 
-def _unit(high: NDArray[np.uint64], low: NDArray[np.uint64]) -> Array:
+def _unit(high: NDArray[np.uint64], low: NDArray[np.uint64], xp: Any) -> Array:
     """53 random bits as a double in (0, 1]: never 0, and 1 only where all bits are set."""
     bits = (high << np.uint64(21)) ^ (low >> np.uint64(11))
-    return np.asarray((bits.astype(np.float64) + 0.5) * UNIT)
+    uniform: Array = xp.asarray((bits.astype(xp.float64) + 0.5) * UNIT)
+    return uniform
 
 
-def uniform_pair(position: Any, row: Any, sweep: int, stream: int, key: tuple[int, int]) -> tuple[Array, Array]:
+def uniform_pair(
+    position: Any, row: Any, sweep: Any, stream: int, key: tuple[Any, Any], xp: Any = np
+) -> tuple[Array, Array]:
     """Two independent uniforms for each (position, row)."""
-    words = philox((position, row, sweep, stream), key)
-    return _unit(words[0], words[1]), _unit(words[2], words[3])
+    words = philox((position, row, sweep, stream), key, xp)
+    return _unit(words[0], words[1], xp), _unit(words[2], words[3], xp)
 
 
-def normal_from(u1: Array, u2: Array) -> Array:
+def normal_from(u1: Array, u2: Array, xp: Any = np) -> Array:
     """Box and Muller's cosine branch."""
-    return np.sqrt(-2.0 * np.log(u1)) * np.cos(2.0 * np.pi * u2)
+    normal: Array = xp.sqrt(-2.0 * xp.log(u1)) * xp.cos(2.0 * np.pi * u2)
+    return normal
 
 
 def standard_gamma(shape: Array, rows: NDArray[np.integer], sweep: int, key: tuple[int, int]) -> Array:

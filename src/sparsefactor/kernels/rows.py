@@ -1,12 +1,14 @@
-"""What the methods ask of rows besides passes and moves: plain NumPy on rows in this process's memory.
+"""What the methods ask of rows besides passes and moves: one text for rows in NumPy arrays and in those of a device.
 
-The oracle's verbs, and those of the CPU engine too, since each is asked now and then, not every sweep. What goes in
-and comes out has the size of K, N or a few numbers; rows are handed on as they are, and only `fetch` shows them.
+The oracle's verbs, and those of the CPU engine too, since each is asked now and then, not every sweep; an engine whose
+rows are elsewhere names the array library (`on`) and replaces what reads the data. What goes in and comes out has the
+size of K, N or a few numbers; rows are handed on as they are, and only `fetch` shows them.
 """
 
 from __future__ import annotations
 
 import warnings
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,10 @@ class RowVerbs(StartVerbs):
 
     data: Data
     prior: Prior
+
+    def scope(self) -> AbstractContextManager[Any]:
+        """To be entered by whoever computes with what this engine returned: nothing, for NumPy's arrays."""
+        return nullcontext()
 
     def with_threads(self, n_threads: int) -> Any:
         """The same engine: it has no threads."""
@@ -113,7 +119,7 @@ class RowVerbs(StartVerbs):
     def gibbs_products(self, rows: GibbsRows, scale: Array) -> tuple[Array, Array]:
         """(K, K) l'l of the factors' loadings at this scale, and (K, d) theirs with the directions'."""
         L = rows.L * scale
-        return L.T @ L, L.T @ rows.base
+        return np.asarray(L.T @ L), np.asarray(L.T @ rows.base)
 
     def gibbs_slide(self, rows: GibbsRows, slide: Array) -> GibbsRows:
         """The directions' loadings, and L times slide (K, d) besides."""
@@ -123,26 +129,27 @@ class RowVerbs(StartVerbs):
 
     def vi_draw(self, rows: VIRows, stream: RowStream) -> GibbsRows:
         """A draw of the inclusions from q, the loadings at their means."""
-        key, sweep = stream_words(stream)
+        xp, (key, sweep) = self.on.xp, stream_words(stream)
         G, K = rows.eta.shape
-        uniform, _ = uniform_pair(np.arange(K), np.arange(G)[:, None], sweep, STREAM_Z, key)
-        return self.gibbs_place(np.where(uniform < rows.eta, rows.mu, 0.0))
+        uniform, _ = uniform_pair(xp.arange(K), xp.arange(G)[:, None], sweep, STREAM_Z, key, xp)
+        return self.gibbs_place(xp.where(uniform < rows.eta, rows.mu, 0.0))
 
     def vi_scatter(self, rows: VIRows, rate: Array, spread: float, redrawn: float, stream: RowStream) -> Array:
         """Loadings of a start around q: its standard deviations times `spread`, inclusions from q.
 
         A share `redrawn` of them comes from the prior; rate: (K, V?) inclusion rates, (0,) where inclusion is given.
         """
-        prior, (key, sweep), (G, K) = self.prior, stream_words(stream), rows.eta.shape
+        xp, prior, (key, sweep), (G, K) = self.on.xp, self.prior, stream_words(stream), rows.eta.shape
         probability = np.broadcast_to(prior.by_row(rate) if len(rate) else prior.inclusion_matrix(), (G, K))
-        L = np.empty((G, K))
-        for part in self.data.chunks():
-            places = np.arange(K), np.arange(G)[part, None], sweep
-            which, uniform = uniform_pair(*places, STREAM_Z, key)
-            included = uniform < np.where(which < redrawn, probability[part], rows.eta[part])
-            drawn = rows.mu[part] + spread * np.sqrt(rows.s2[part]) * normal_from(*uniform_pair(*places, STREAM_L, key))
-            L[part] = np.where(included, drawn, 0.0)
-        return L
+        L = []
+        for part in self.row_chunks():
+            places = xp.arange(K), xp.arange(G)[part, None], sweep
+            which, uniform = uniform_pair(*places, STREAM_Z, key, xp)
+            included = uniform < xp.where(which < redrawn, probability[part], rows.eta[part])
+            normal = normal_from(*uniform_pair(*places, STREAM_L, key, xp), xp)
+            L.append(xp.where(included, rows.mu[part] + spread * xp.sqrt(rows.s2[part]) * normal, 0.0))
+        together: Array = xp.concat(L)
+        return together
 
     def vi_at_draw(self, rows: GibbsRows, scale: Array) -> VIRows:
         """q at a draw's loadings and inclusions."""
@@ -153,53 +160,54 @@ class RowVerbs(StartVerbs):
     def vi_take(self, rows: VIRows, order: NDArray[np.intp], signs: Array) -> VIRows:
         """The factors in `order`, times signs."""
         return rows._replace(
-            mu=np.ascontiguousarray(rows.mu[:, order]) * signs,
-            s2=np.ascontiguousarray(rows.s2[:, order]),
-            eta=np.ascontiguousarray(rows.eta[:, order]),
-            within=np.ascontiguousarray(rows.within[:, order]) if rows.within.ndim == 3 else rows.within,
+            mu=contiguous(rows.mu[:, order]) * signs,
+            s2=contiguous(rows.s2[:, order]),
+            eta=contiguous(rows.eta[:, order]),
+            within=contiguous(rows.within[:, order]) if rows.within.ndim == 3 else rows.within,
         )
 
     def vi_clear(self, rows: VIRows, k: int) -> VIRows:
         """No loading on factor k."""
-        mu, eta = rows.mu.copy(), rows.eta.copy()
-        mu[:, k], eta[:, k] = 0.0, 0.0
-        return rows._replace(mu=mu, eta=eta)
+        xp, this = self.on.xp, np.arange(rows.mu.shape[1]) == k
+        return rows._replace(mu=xp.where(this, 0.0, rows.mu), eta=xp.where(this, 0.0, rows.eta))
 
     def vi_put(self, rows: VIRows, places: NDArray[np.intp], other: VIRows, factors: NDArray[np.intp]) -> VIRows:
         """Factors of `other` in some places."""
-        changed = {name: getattr(rows, name).copy() for name in ("mu", "s2", "eta")}
-        for name, values in changed.items():
-            values[:, places] = getattr(other, name)[:, factors]
-        return rows._replace(**changed)
+        column = np.arange(rows.mu.shape[1])
+        column[places] = len(column) + factors  # behind one's own
+        both = ((name, [getattr(rows, name), getattr(other, name)]) for name in ("mu", "s2", "eta"))
+        return rows._replace(**{name: self.on.xp.concat(values, axis=1)[:, column] for name, values in both})
 
     def vi_turn(self, rows: VIRows, T: Array) -> VIRows:
         """E[l] -> E[l] T, by the means of the loadings that are sure to be there; T: (K, K)."""
-        L = (rows.eta * rows.mu) @ T
-        return rows._replace(mu=np.where(rows.eta > SURE, L / np.maximum(rows.eta, SURE), rows.mu))
+        xp, L = self.on.xp, (rows.eta * rows.mu) @ T
+        return rows._replace(mu=xp.where(rows.eta > SURE, L / xp.maximum(rows.eta, SURE), rows.mu))
 
     # ---- modules --------------------------------------------------------------------------------------------------
 
     def vi_unsorted(self, M: int) -> Array:
         """(G, M) memberships: all features in one module."""
-        member = np.zeros((self.data.n_features, M))
-        member[:, 0] = 1.0
-        return member
+        xp = self.on.xp
+        first: Array = xp.where(xp.arange(M) == 0, xp.ones((self.data.n_features, 1)), 0.0)
+        return first
 
     def vi_sortings(self, rows: VIRows, M: int, rng: np.random.Generator) -> list[Array]:
         """(G, M) memberships to set out from: 2, 4, 8, ... and at last M clusters of the rows by their inclusions."""
         found = []
-        most = min(M, len(rows.eta))
+        most, eta = min(M, len(rows.eta)), np.asarray(rows.eta)
         for k in [2**power for power in range(1, 30) if 2**power < most] + [most]:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # an empty cluster is a module to spare
-                _, label = kmeans2(rows.eta, k, iter=ROUNDS, minit="++", seed=rng)
-            found.append((1.0 - DOUBT) * np.eye(M)[label] + DOUBT * (np.arange(M) < k) / k)
+                _, label = kmeans2(eta, k, iter=ROUNDS, minit="++", seed=rng)
+            member = (1.0 - DOUBT) * np.eye(M)[label] + DOUBT * (np.arange(M) < k) / k
+            found.append(self.on.xp.asarray(member))
         return found
 
     def vi_sort(self, rows: VIRows, member: Array) -> tuple[VIRows, Array, Array]:
         """The rows in modules as `member` says, and sums: (M,) members and (K, M) E[z] of each module's."""
-        within = np.repeat(rows.eta[:, :, None], member.shape[1], axis=2)
-        return rows._replace(member=member, within=within), member.sum(axis=0), rows.eta.T @ member
+        within = self.on.xp.repeat(rows.eta[:, :, None], member.shape[1], axis=2)
+        active = np.asarray(rows.eta.T @ member)
+        return rows._replace(member=member, within=within), np.asarray(member.sum(axis=0)), active
 
     def vi_order_modules(self, rows: VIRows, order: NDArray[np.intp]) -> VIRows:
         """The modules in another order."""
@@ -207,37 +215,40 @@ class RowVerbs(StartVerbs):
 
     def gibbs_deal(self, rows: GibbsRows, M: int) -> GibbsRows:
         """Features dealt out to the modules in turn, to set out from: the first sweeps sort them."""
-        return rows._replace(member=np.arange(self.data.n_features, dtype=np.intp) % M)
+        return rows._replace(member=self.on.xp.arange(self.data.n_features, dtype=np.intp) % M)
 
     def gibbs_members(self, rows: GibbsRows, pi: Array, w: Array, stream: RowStream) -> GibbsRows:
         """With a draw of c_i given z_i, the rates pi (K, M) and the weights w (M,) (2.13a)."""
-        Z, (key, sweep) = rows.Z, stream_words(stream)
+        xp, Z, (key, sweep) = self.on.xp, rows.Z, stream_words(stream)
         log_p = Z @ np.log(pi) + (1 - Z) @ np.log1p(-pi) + np.log(w)
-        p = np.exp(log_p - log_p.max(axis=1, keepdims=True))
-        total = np.cumsum(p, axis=1)
-        uniform, _ = uniform_pair(0, np.arange(len(Z)), sweep, STREAM_Z, key)
-        member = np.sum(uniform[:, None] * total[:, -1:] >= total[:, :-1], axis=1)
-        return rows._replace(member=np.asarray(member, dtype=np.intp))
+        p = xp.exp(log_p - log_p.max(axis=1, keepdims=True))
+        total = xp.cumsum(p, axis=1)
+        uniform, _ = uniform_pair(0, xp.arange(len(Z)), sweep, STREAM_Z, key, xp)
+        member = xp.sum(uniform[:, None] * total[:, -1:] >= total[:, :-1], axis=1)
+        return rows._replace(member=xp.asarray(member, dtype=np.intp))
 
     def gibbs_module_counts(self, rows: GibbsRows, M: int) -> tuple[Array, Array]:
         """(M,) rows in each module, and (K, M) how many of them are active."""
-        one_hot = np.zeros((len(rows.member), M))
-        one_hot[np.arange(len(one_hot)), rows.member] = 1.0
-        return one_hot.sum(axis=0), rows.Z.T @ one_hot
+        one_hot = (rows.member[:, None] == np.arange(M)).astype(np.float64)
+        return np.asarray(one_hot.sum(axis=0)), np.asarray(rows.Z.T @ one_hot)
 
     # ---- reductions -----------------------------------------------------------------------------------------------
 
+    def sums(self, values: Any) -> Array:
+        """(K,), or (K, V) by group: sums over the rows of values (G, K)."""
+        return self.prior.sums(values)
+
     def vi_counts(self, rows: VIRows) -> tuple[Array, Array]:
         """(K, V?) sums of E[z] and of E[z l^2]."""
-        return self.prior.sums(rows.eta), self.prior.sums(rows.eta * (rows.mu**2 + rows.s2))
+        return self.sums(rows.eta), self.sums(rows.eta * (rows.mu**2 + rows.s2))
 
     def gibbs_counts(self, rows: GibbsRows) -> tuple[Array, Array]:
         """(K, V?) sums of z and of l^2."""
-        return self.prior.sums(rows.Z), self.prior.sums(rows.L**2)
+        return self.sums(rows.Z), self.sums(rows.L**2)
 
     def vi_content(self, rows: VIRows) -> Array:
         """(K,) sums over the rows of E[l]^2."""
-        return np.asarray(np.sum((rows.eta * rows.mu) ** 2, axis=0))
+        return np.asarray(((rows.eta * rows.mu) ** 2).sum(axis=0))
 
     def vi_column_rss(self, rows: VIRows, F: Array) -> Array:
         """(N,) sums over observed rows of (y - E[l]'f)^2."""
@@ -257,13 +268,14 @@ class RowVerbs(StartVerbs):
     def vi_assignment_gain(self, rows: VIRows, message: Message) -> Array:
         """(K, K) the ELBO's part in z if factor k had the inclusion prior of factor p, q(z) adapting to it (3.14)."""
         prior = self.prior
-        bayes_factor = 0.5 * (prior.by_row(message.log_alpha) + np.log(rows.s2) + rows.mu**2 / rows.s2)
+        xp = self.on.xp
+        bayes_factor = 0.5 * (prior.by_row(message.log_alpha) + xp.log(rows.s2) + rows.mu**2 / rows.s2)
         kinds = prior.factor_groups()
         gain = np.empty((prior.K, prior.K))
         for kind in np.unique(kinds):
             logit = message.logit[:, [np.argmax(kinds == kind)]]
-            value = np.logaddexp(0.0, bayes_factor + logit) - np.logaddexp(0.0, logit)
-            gain[:, kinds == kind] = value.sum(axis=0)[:, None]
+            value = xp.logaddexp(0.0, bayes_factor + logit) - xp.logaddexp(0.0, logit)
+            gain[:, kinds == kind] = np.asarray(value.sum(axis=0))[:, None]
         return gain
 
     def vi_shears(self, rows: VIRows, message: Message) -> Shears:
@@ -272,3 +284,8 @@ class RowVerbs(StartVerbs):
         logit = message.logit if len(message.logit) in (1, G) else message.logit[self.prior.group_index]
         alpha = np.broadcast_to(self.prior.by_row(message.alpha), (G, K))
         return Shears(rows, alpha, np.broadcast_to(logit, (G, K)))
+
+
+def contiguous(values: Any) -> Any:
+    """An array of NumPy's with its rows in a row; one of another library as it is."""
+    return np.ascontiguousarray(values) if isinstance(values, np.ndarray) else values

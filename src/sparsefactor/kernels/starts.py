@@ -1,4 +1,4 @@
-"""What starts ask of an engine, in plain NumPy: the oracle's verbs, and those of the CPU engine too.
+"""What starts ask of an engine: the oracle's verbs, and those of the CPU engine too.
 
 Loadings of a start, (G, r), are the engine's: they are made there, turned there and become rows there. Work goes over
 chunks of rows whose size depends on the shape of the data alone, so that no split into blocks changes a bit.
@@ -6,10 +6,12 @@ chunks of rows whose size depends on the shape of the data alone, so that no spl
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterator
+from typing import Any, Literal
 
 import numpy as np
 
+from ..arrays import NUMPY, Arrays
 from ..data import Data
 from .contract import Array, RowStream
 from .noise import STREAM_L, normal_from, stream_words, uniform_pair
@@ -82,30 +84,38 @@ class StartMatrix:
 
 
 class StartVerbs:
-    """The verbs for one data set."""
+    """The verbs for one data set, its rows in arrays of the library `on`."""
 
     data: Data
+    on: Arrays = NUMPY
 
-    def start_matrix(self) -> StartMatrix:
+    def row_chunks(self) -> Iterator[slice]:
+        """Slices of rows to work on one at a time, so that no second matrix of the size of the data is made."""
+        return self.data.chunks()
+
+    def start_matrix(self) -> Any:
         """The data as starts see them."""
         return StartMatrix(self.data)
 
     def start_normals(self, n: int, size: float, stream: RowStream) -> Array:
         """Loadings (G, n) of a start: normals with this standard deviation, by counter."""
-        key, sweep = stream_words(stream)
-        out = np.empty((self.data.n_features, n))
-        for rows in self.data.chunks():
-            numbers = np.arange(self.data.n_features)[rows, None]
-            out[rows] = size * normal_from(*uniform_pair(np.arange(n), numbers, sweep, STREAM_L, key))
-        return out
+        xp, (key, sweep) = self.on.xp, stream_words(stream)
+        every, parts = xp.arange(self.data.n_features), []
+        for rows in self.row_chunks():
+            pair = uniform_pair(xp.arange(n), every[rows, None], sweep, STREAM_L, key, xp)
+            parts.append(size * normal_from(*pair, xp))
+        together: Array = xp.concat(parts)
+        return together
 
     def start_turn(self, L: Array, T: Array) -> Array:
         """Loadings L T; T: (r, any)."""
-        return np.asarray(L @ T)
+        turned: Array = self.on.xp.asarray(L @ T)
+        return turned
 
     def start_join(self, L: Array, more: Array) -> Array:
         """Loadings on the factors of both."""
-        return np.hstack([L, more])
+        joined: Array = self.on.xp.concat([L, more], axis=1)
+        return joined
 
     def start_products(self, L: Array) -> Array:
         """(r, r) L'L."""
@@ -116,6 +126,6 @@ class StartVerbs:
         x = L @ T
         if how == "cube":
             square = x * x
-            return L.T @ (square * x), 3.0 * square.sum(axis=0)
-        g = np.tanh(x)
-        return L.T @ g, np.sum(1.0 - g * g, axis=0)
+            return np.asarray(L.T @ (square * x)), np.asarray(3.0 * square.sum(axis=0))
+        g = self.on.xp.tanh(x)
+        return np.asarray(L.T @ g), np.asarray((1.0 - g * g).sum(axis=0))

@@ -6,6 +6,7 @@ or M.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
@@ -55,6 +56,10 @@ class Verbs(Protocol):
     @property
     def moves(self) -> tuple[str, ...]:
         """The moves, by name, that this engine has for its data and prior."""
+        ...
+
+    def scope(self) -> AbstractContextManager[Any]:
+        """To be entered by whoever computes with what the engine returned."""
         ...
 
     def with_prior(self, prior: Prior) -> Any:

@@ -223,6 +223,11 @@ class Found(NamedTuple):
 
 def search_on(engine: Engine, prior: Prior, options: Options, bars: Bars | None = None) -> Found:
     """The search on an engine that was built for the data and the prior's factors, in one module."""
+    with engine.scope():
+        return _search_on(engine, prior, options, bars)
+
+
+def _search_on(engine: Engine, prior: Prior, options: Options, bars: Bars | None) -> Found:
     data = engine.data
     cavi = CAVI(data, one_module(prior), engine, joint=options.activations == "joint")
     trials: list[Trial] = []
