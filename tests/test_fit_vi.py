@@ -173,7 +173,8 @@ def test_thread_count_does_not_change_a_bit(easy):
     large = sf.simulate(n_features=2500, n_samples=60, inclusion=[0.3] * 8, snr=5, seed=0).X
     prior = sf.Prior(n_factors=8, inclusion=0.3)
     options = {"n_trials": 2, "max_iter": 30}
-    assert len(build_engine(as_data(large), prior, n_threads=2).vi_parts) == 2  # so that there is something to test
+    engine = build_engine(as_data(large), prior, n_threads=2)
+    assert len(engine.vi_rounds[0].parts) == 2  # so that there is something to test
     assert same(*(sf.fit_vi(large, prior, n_threads=n, **options) for n in (1, 2)))
     assert same(sf.fit_vi(easy.X, PRIOR, n_trials=3, n_threads=1), sf.fit_vi(easy.X, PRIOR, n_trials=3, n_threads=2))
 

@@ -12,10 +12,21 @@ from .names import is_missing, shown
 Groups = NDArray[np.str_] | dict[str, str] | None
 
 
+class PartOfGroups:
+    """The groups of some of the features, numbered as among all features."""
+
+    def __init__(self, names: NDArray[np.str_], index: NDArray[np.int64], sizes: NDArray[np.float64]) -> None:
+        """names: (V,) of all groups; index: (n,) which of them each of these features is in; sizes: (V,) in all."""
+        self.names, self.index, self.sizes = names, index, sizes
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+
 def checked_groups(groups: Any) -> Groups:
     """Labels (n_features,) as strings, or by feature name as a dict; anything else is refused."""
-    if groups is None:
-        return None
+    if groups is None or isinstance(groups, PartOfGroups):
+        return groups  # type: ignore[return-value]
     if hasattr(groups, "index") and hasattr(groups, "items") and not _is_numbered(groups.index):
         groups = dict(groups.items())
     if isinstance(groups, dict):
@@ -55,6 +66,8 @@ def matched(groups: Groups, feature_names: NDArray[Any]) -> NDArray[np.str_] | N
 
 def numbered(labels: NDArray[np.str_]) -> tuple[NDArray[np.str_], NDArray[np.int64]]:
     """The names of the groups in the order in which they appear, and (n_features,) which of them each feature is in."""
+    if isinstance(labels, PartOfGroups):
+        return labels.names, labels.index
     names, first, index = np.unique(labels, return_index=True, return_inverse=True)
     order = np.argsort(first)
     place = np.empty(len(order), np.int64)

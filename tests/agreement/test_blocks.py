@@ -13,11 +13,11 @@ from tests.agreement.cases import NOISES, gibbs_rows, make_case, make_message, s
 from tests.agreement.test_cpu_modules import message_for, rows_for, with_modules
 from tests.helpers.problems import prior_for, random_gibbs_state, small_data
 
-from sparsefactor.engine.blocks import Blocks
+from sparsefactor.data.tiles import tile_rows
+from sparsefactor.engine.blocks import span_bounds
 from sparsefactor.engine.cpu import CpuEngine
 from sparsefactor.gibbs.moves import moves_for
 from sparsefactor.gibbs.sweep import Gibbs
-from sparsefactor.kernels.cpu.tiles import tile_rows
 from sparsefactor.model import Beta
 
 SHAPES = ("many tiles", "many tiles, complete")
@@ -88,10 +88,7 @@ def test_spans_of_tiles(monkeypatch, cuts, modules):
 
 @pytest.mark.parametrize(("G", "N", "spans"), [(800, 100, 1), (20_000, 2_000, 8), (16_069, 44, 4)])
 def test_spans_depend_on_the_shape_alone(G, N, spans):
-    blocks = Blocks.__new__(Blocks)
-    blocks.n_tiles = -(-G // tile_rows(G, N))
-    blocks.tiles = [slice(0, blocks.n_tiles)]
-    assert len(blocks.spans()) == spans
+    assert len(span_bounds(-(-G // tile_rows(G, N)))) == spans
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from ..containers import container_of
 from ..names import shown
 from .matrix import Data, chunks_of
 from .reading import read_matrix
+from .sources import source_of
 
 # Squares of the entries and their sums over a matrix must stay inside float64's range.
 LARGEST_MAGNITUDE = 1e150
@@ -21,13 +22,19 @@ def as_data(X: Any, *, center: bool = False, scale: bool = False, dtype: Any = n
     """Check X (n_samples, n_features; NaN = missing) and return it as `Data`.
 
     Takes a NumPy array, a pandas or polars frame, an xarray DataArray (either way round, by its dims' names), a SciPy
-    sparse matrix (its zeros are data), an AnnData, a MuData, or a `Data` (returned as it is).
+    sparse matrix (its zeros are data), an AnnData, a MuData, or a `Data` (returned as it is); and, read a part at a
+    time and held in a file, a dask array, a zarr array or path, a Parquet folder, or an AnnData backed by a file.
     center: subtract each feature's mean. scale: divide by its standard deviation (about zero where not centred).
     """
     if isinstance(X, Data):
         return X
     center, scale = checked_flag("center", center), checked_flag("scale", scale)
-    dtype = _checked_dtype(dtype)
+    dtype = checked_dtype(dtype)
+    source = source_of(X)
+    if source is not None:
+        from .reading_blocks import spooled
+
+        return spooled(source, center=center, scale=scale, dtype=dtype)
     values, samples, features, fresh = read_matrix(X, dtype)
     n_samples, n_features = values.shape
     complete = _check_values(values, features, samples)
@@ -45,12 +52,8 @@ def as_data(X: Any, *, center: bool = False, scale: bool = False, dtype: Any = n
 
     offset = np.zeros(n_features)
     if center:
-        offset = _centred(Y, values.T, observed)
-        if not np.any(_largest(Y) > 1e-12 * np.abs(offset)):
-            raise ValueError(
-                "data must vary: after centring, every observed entry is zero, since each feature is constant; "
-                "pass center=False, or check that X has samples as rows and features as columns"
-            )
+        offset = centred(Y, values.T, observed)
+        refuse_constant(largest(Y), offset)
     return Data(
         Y=Y,
         observed=observed,
@@ -58,11 +61,20 @@ def as_data(X: Any, *, center: bool = False, scale: bool = False, dtype: Any = n
         feature_names=features,
         sample_names=samples,
         container=container_of(X),
-        scale=_scaled(Y, offset, observed, n_samples) if scale else None,
+        scale=scaled(Y, offset, observed, n_samples) if scale else None,
     )
 
 
-def _centred(
+def refuse_constant(biggest: NDArray[np.float64], offset: NDArray[np.float64]) -> None:
+    """After centring; biggest: (G,) the largest magnitude in each row."""
+    if not np.any(biggest > 1e-12 * np.abs(offset)):
+        raise ValueError(
+            "data must vary: after centring, every observed entry is zero, since each feature is constant; "
+            "pass center=False, or check that X has samples as rows and features as columns"
+        )
+
+
+def centred(
     Y: NDArray[np.floating], values: NDArray[np.floating], observed: NDArray[np.bool_] | None
 ) -> NDArray[np.float64]:
     """Take each row's mean from Y, in place, in double precision whatever Y's; the means.
@@ -81,29 +93,30 @@ def _centred(
     return offset
 
 
-def _largest(Y: NDArray[np.floating]) -> NDArray[np.float64]:
+def largest(Y: NDArray[np.floating]) -> NDArray[np.float64]:
     """(G,) the largest magnitude in each row."""
     return np.maximum(Y.max(axis=1), -Y.min(axis=1)).astype(np.float64)
 
 
-def _scaled(
+def scaled(
     Y: NDArray[np.floating], offset: NDArray[np.float64], observed: NDArray[np.bool_] | None, n_samples: int
 ) -> NDArray[np.float64]:
     """Divide each row of Y by its root mean square, in place; a row that does not vary stays as it is."""
-    biggest = _largest(Y)
+    biggest = largest(Y)
     varies = biggest > 1e-12 * np.abs(offset)
     biggest = np.where(varies, biggest, 1.0)
     square = np.empty(len(Y))
     for rows in chunks_of(Y):
         part = Y[rows] / biggest[rows, None].astype(Y.dtype)
-        square[rows] = np.einsum("ij,ij->i", part, part, dtype=np.float64)
+        wide = part.astype(np.float64)  # not by einsum, whose buffers make a row's sum depend on its neighbours
+        square[rows] = np.einsum("ij,ij->i", wide, wide)
     counts = n_samples if observed is None else observed.sum(axis=1)
     spread = np.where(varies, biggest * np.sqrt(np.where(varies, square, 1.0) / counts), 1.0)
     Y /= spread[:, None].astype(Y.dtype)
     return spread
 
 
-def _checked_dtype(dtype: Any) -> np.dtype[Any]:
+def checked_dtype(dtype: Any) -> np.dtype[Any]:
     try:
         chosen = np.dtype(dtype)
     except TypeError:
@@ -113,8 +126,36 @@ def _checked_dtype(dtype: Any) -> np.dtype[Any]:
     return chosen
 
 
+class Look(NamedTuple):
+    """What the values of a matrix are like."""
+
+    by_sample: NDArray[np.intp]  # missing entries
+    by_feature: NDArray[np.intp]
+    low: float
+    high: float
+    infinite: int  # entries
+    first: tuple[int, int]  # sample and feature of the first of them
+
+    def joined(self, more: Look) -> Look:
+        """With a look at the features that follow."""
+        shift = (more.first[0], more.first[1] + len(self.by_feature))
+        return Look(
+            self.by_sample + more.by_sample,
+            np.concatenate([self.by_feature, more.by_feature]),
+            float(np.fmin(self.low, more.low)),
+            float(np.fmax(self.high, more.high)),
+            self.infinite + more.infinite,
+            self.first if self.infinite else shift,
+        )
+
+
 def _check_values(values: NDArray[np.floating], features: NDArray[Any], samples: NDArray[Any]) -> bool:
-    """Refuse what cannot be fitted, looking at a part of the matrix at a time; whether no entry is missing."""
+    """Refuse what cannot be fitted; whether no entry is missing."""
+    return judged(look_at(values), features, samples)
+
+
+def look_at(values: NDArray[np.floating]) -> Look:
+    """At a part of the matrix at a time."""
     turned = not values.flags.c_contiguous  # parts lie along memory
     lines = values.T if turned else values
     counts = np.zeros(len(lines), dtype=np.intp), np.zeros(lines.shape[1], dtype=np.intp)
@@ -131,13 +172,18 @@ def _check_values(values: NDArray[np.floating], features: NDArray[Any], samples:
             row, column = np.argwhere(strange)[0]
             first = first if infinite else (int(rows.start + row), int(column))
             infinite += int(strange.sum())
+    by_sample, by_feature = counts[::-1] if turned else counts
+    return Look(by_sample, by_feature, low, high, infinite, (first[1], first[0]) if turned else first)
+
+
+def judged(look: Look, features: NDArray[Any], samples: NDArray[Any]) -> bool:
+    """Refuse what cannot be fitted; whether no entry is missing."""
+    by_sample, by_feature, low, high, infinite, (row, column) = look
     if infinite:
-        row, column = first[::-1] if turned else first
         raise ValueError(
             f"X must be finite (NaN marks a missing entry); {infinite} entries are infinite, the first at "
             f"sample {shown(samples[row])}, feature {shown(features[column])}; replace them by NaN or by numbers"
         )
-    by_sample, by_feature = counts[::-1] if turned else counts
     for empty, names, what in (
         (by_feature == len(samples), features, "feature"),
         (by_sample == len(features), samples, "sample"),

@@ -15,8 +15,12 @@ from numpy.typing import NDArray
 from ..computed import computed
 from ..containers import ARRAY
 from ..design import FLAT, Design, design_of
+from .tiles import Tree, slices, tile_rows
 
 CHUNK_ENTRIES = 1_000_000
+# What is computed of the whole matrix, and of each row.
+OF_THE_WHOLE = ("n_observed", "column_count", "column_ss", "unit_scale")
+BY_ROW = ("row_count", "row_sum", "row_ss", "centred_ss")
 ORDINARY = (1e-3, 1e3)  # root mean squares at which data are taken as they are
 
 
@@ -38,6 +42,17 @@ class Data:
     scale: Any = None  # filled with ones where nothing was scaled
     unit: float = 1.0
     design: Design | None = None  # directions in the space of samples that the model holds fixed
+    # Of a part of a larger matrix: the number of its first row, with which a tile begins, and all rows there are.
+    first: int = 0
+    n_rows: int | None = None
+    spool: Any = None  # the files that hold Y and the mask, where they are not in memory: see data/spool.py
+
+    def release(self, rows: slice) -> None:
+        """What was read of these rows may leave memory."""
+        if self.spool is not None:
+            for array in (self.Y, self.observed):
+                if array is not None:
+                    self.spool.release(array[rows])
 
     def __post_init__(self) -> None:
         if self.scale is None:
@@ -60,19 +75,36 @@ class Data:
     def is_complete(self) -> bool:
         return self.observed is None
 
+    @property
+    def tile(self) -> int:
+        """Rows per tile."""
+        return tile_rows(self.n_features if self.n_rows is None else self.n_rows, self.n_samples)
+
+    @property
+    def first_tile(self) -> int:
+        """The number of the first tile."""
+        return self.first // self.tile
+
+    @property
+    def row_numbers(self) -> NDArray[np.intp]:
+        """(G,) the rows' numbers in the whole matrix."""
+        return np.arange(self.first, self.first + self.n_features)
+
     @computed
     def row_count(self) -> NDArray[np.float64]:
         """(G,) observed entries of each feature."""
-        if self.observed is None:
-            return np.full(self.n_features, float(self.n_samples))
-        return self.observed.sum(axis=1, dtype=np.float64)
+        total = np.full(self.n_features, float(self.n_samples))
+        if self.observed is not None:
+            for rows in self.chunks():
+                total[rows] = self.observed[rows].sum(axis=1, dtype=np.float64)
+        return total
 
     @computed
     def column_count(self) -> NDArray[np.float64]:
         """(N,) observed entries of each sample."""
         if self.observed is None:
             return np.full(self.n_samples, float(self.n_features))
-        return self.observed.sum(axis=0, dtype=np.float64)
+        return np.asarray(sum(self.observed[rows].sum(axis=0, dtype=np.float64) for rows in self.chunks()))
 
     @computed
     def n_observed(self) -> float:
@@ -81,14 +113,25 @@ class Data:
     @computed
     def row_ss(self) -> NDArray[np.float64]:
         """(G,) sum of squares of each feature."""
-        return np.einsum("ij,ij->i", self.Y, self.Y, dtype=np.float64)
+        total = np.empty(self.n_features)
+        for rows in self.chunks():
+            total[rows] = np.einsum("ij,ij->i", self.Y[rows], self.Y[rows], dtype=np.float64)
+        return total
+
+    @computed
+    def row_sum(self) -> NDArray[np.float64]:
+        """(G,) sum of each feature."""
+        total = np.empty(self.n_features)
+        for rows in self.chunks():
+            total[rows] = self.Y[rows].sum(axis=1, dtype=np.float64)
+        return total
 
     @computed
     def centred_ss(self) -> NDArray[np.float64]:
         """(G,) sum of squares of each feature around its mean; 0 where nothing but rounding is left."""
         total, largest = np.empty(self.n_features), np.empty(self.n_features)
         for rows in self.chunks():
-            mean = self.Y[rows].sum(axis=1, dtype=np.float64) / self.row_count[rows]
+            mean = self.row_sum[rows] / self.row_count[rows]
             apart = self.Y[rows] - mean[:, None]
             total[rows] = np.sum(apart**2, axis=1, where=True if self.observed is None else self.observed[rows])
             largest[rows] = np.abs(self.Y[rows]).max(axis=1)
@@ -98,12 +141,18 @@ class Data:
     @computed
     def column_ss(self) -> NDArray[np.float64]:
         """(N,) sum of squares of each sample."""
-        return np.einsum("ij,ij->j", self.Y, self.Y, dtype=np.float64)
+        tree = Tree()
+        for number, tile in enumerate(self.tiles()):
+            total = np.zeros(self.n_samples)
+            for rows in self.chunks(tile):
+                total += np.einsum("ij,ij->j", self.Y[rows], self.Y[rows], dtype=np.float64)
+            tree.add(number, (total,))
+        return np.asarray(tree.total()[0])
 
     @computed
     def unit_scale(self) -> float:
         """Root mean square of the observed entries; 1 for all-zero data."""
-        biggest = max(float(self.Y.max()), -float(self.Y.min()))
+        biggest = max(max(float(self.Y[rows].max()), -float(self.Y[rows].min())) for rows in self.chunks())
         if biggest == 0.0:
             return 1.0
         total = sum(float(np.sum((self.Y[rows] / biggest) ** 2)) for rows in self.chunks())
@@ -114,11 +163,14 @@ class Data:
         if ORDINARY[0] <= self.unit_scale <= ORDINARY[1]:
             return self
         unit = 2.0 ** round(np.log2(self.unit_scale))
-        return replace(self, Y=self.Y / self.Y.dtype.type(unit), unit=self.unit * unit)
+        Y = self.room()
+        for rows in self.chunks():
+            Y[rows] = self.Y[rows] / self.Y.dtype.type(unit)
+        return replace(self, Y=Y, unit=self.unit * unit)
 
     def refuse_lost_digits(self) -> None:
         """Refuse features that vary so little beside their mean that sums of squares would not show it."""
-        mean = self.Y.sum(axis=1, dtype=np.float64) / self.row_count
+        mean = self.row_sum / self.row_count
         variance = np.maximum(self.row_ss / self.row_count - mean**2, 0.0)
         lost = np.finfo(self.Y.dtype).eps * mean**2 > np.sqrt(np.finfo(self.Y.dtype).eps) * variance
         near = np.array(
@@ -165,26 +217,66 @@ class Data:
 
     def less(self, base: NDArray[np.float64]) -> Data:
         """The data without what loadings (G, d) on the design's directions explain, and without a design."""
-        return self if self.design is None else self.without(base @ self.design.basis)
+        return self if self.design is None else self.without(base, self.design.basis)
 
-    def without(self, part: NDArray[np.float64]) -> Data:
-        """The data less (G, N) of them, without a design."""
-        Y = (self.Y - part).astype(self.Y.dtype)
-        if self.observed is not None:
-            Y[~self.observed] = 0.0
+    def without(self, L: NDArray[np.float64], F: NDArray[np.float64]) -> Data:
+        """The data less L F, without a design; L: (G, r), F: (r, N)."""
+        Y = self.room()
+        for rows in self.chunks():
+            Y[rows] = self.Y[rows] - L[rows] @ F
+            if self.observed is not None:
+                Y[rows][~self.observed[rows]] = 0.0
         return replace(self, Y=Y, design=None)
+
+    def room(self) -> NDArray[Any]:
+        """A matrix for other values of Y, where Y is: in memory, or in a file."""
+        return np.empty_like(self.Y) if self.spool is None else self.spool.empty(self.Y.shape, self.Y.dtype)
+
+    def part(self, rows: slice) -> Data:
+        """Some of the rows, which begin with a tile; what is known of the whole matrix is known of it there, too."""
+        own = replace(
+            self,
+            Y=self.Y[rows],
+            observed=None if self.observed is None else self.observed[rows],
+            offset=self.offset[rows],
+            feature_names=self.feature_names[rows],
+            scale=self.scale[rows],
+            first=self.first + rows.start,
+            n_rows=self.n_features if self.n_rows is None else self.n_rows,
+        )
+        return own.knowing(self)
+
+    def knowing(self, whole: Data) -> Data:
+        """The same, with what is known of the whole matrix that it is a part of."""
+        for name in OF_THE_WHOLE:
+            vars(self)[name] = getattr(whole, name)
+        return self
+
+    def without_design(self) -> Data:
+        """The same without directions that are held fixed."""
+        own = replace(self, design=None)
+        vars(own).update({name: vars(self)[name] for name in (*OF_THE_WHOLE, *BY_ROW) if name in vars(self)})
+        return own
 
     def joined(self, L: NDArray[np.float64], F: NDArray[np.float64], base: NDArray[np.float64]) -> Any:
         """L (G, K + d) and F (K + d, N), the design's directions behind the factors."""
         return (L, F) if self.design is None else (np.hstack([L, base]), np.vstack([F, self.design.basis]))
 
-    def chunks(self) -> Iterator[slice]:
-        return chunks_of(self.Y)
+    def tiles(self) -> Iterator[slice]:
+        """The rows of each tile."""
+        return slices(0, self.n_features, self.tile)
 
-    def column_rss(self, L: NDArray[np.float64], F: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(N,) sum over observed features of (Y - L F)^2; L: (G, K), F: (K, N)."""
+    def chunks(self, tile: slice | None = None) -> Iterator[slice]:
+        """The rows, or a tile's, in chunks of about CHUNK_ENTRIES entries that end where a tile does."""
+        step = max(1, CHUNK_ENTRIES // max(1, self.n_samples))
+        for own in self.tiles() if tile is None else (tile,):
+            yield from slices(own.start, own.stop, step)
+            self.release(own)
+
+    def column_rss(self, tile: slice, L: NDArray[np.float64], F: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(N,) sum over a tile's observed features of (Y - L F)^2; L: (G, K), F: (K, N)."""
         total = np.zeros(self.n_samples)
-        for rows in self.chunks():
+        for rows in self.chunks(tile):
             square = (self.Y[rows] - L[rows] @ F) ** 2
             total += np.sum(square, axis=0, where=True if self.observed is None else self.observed[rows])
         return total

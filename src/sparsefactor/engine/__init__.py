@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from ..data import Data
@@ -25,7 +23,7 @@ def build_engine(data: Data, prior: Prior, backend: str = "auto", n_threads: int
         from .pinned import PinnedEngine, extended
 
         prior = prior.in_units_of(data)
-        inner = build_engine(replace(data, design=None), extended(prior, len(data.design.basis)), backend, n_threads)
+        inner = build_engine(data.without_design(), extended(prior, len(data.design.basis)), backend, n_threads)
         return PinnedEngine(inner, data, prior)
     if backend == "reference":
         return ReferenceEngine(data, prior)

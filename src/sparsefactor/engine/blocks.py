@@ -13,13 +13,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..data import Data
-from ..kernels.cpu.tiles import Problem, build_problem, tile_rows
+from ..kernels.cpu.tiles import Problem, build_problem
 from ..model import Prior
 from .threads import split
 
 # What samples add to Gram matrices of masked data has the size of N K^2: too much to keep for each tile. So many spans
 # of tiles at most are added up apart, each of so many tiles at least, so that as many workers can do it.
 SPANS, TILES_OF_A_SPAN = 8, 8
+
+
+# Of data on disk, what a round of a pass holds in memory; as much again is read ahead.
+ROUND_BYTES = 2**26
 
 
 class Part(NamedTuple):
@@ -30,28 +34,71 @@ class Part(NamedTuple):
     last: int
 
 
+class Round(NamedTuple):
+    """What is done together: some tiles, and the parts that they are shared out in."""
+
+    tiles: slice
+    parts: list[Part]
+
+
 class Blocks:
-    """The blocks of one data set. cuts: the tiles at which a block ends and the next begins; none for one block."""
+    """The blocks of one data set, or of a part of it.
+
+    cuts: the tiles at which a block ends and the next begins; none for one block. Of data that are not in memory there
+    is one for each round of a pass, small enough to be there.
+    """
 
     def __init__(self, data: Data, prior: Prior, cuts: Sequence[int] = ()) -> None:
         G = data.n_features
-        self.tile = tile_rows(G, data.n_samples)
+        self.data, self.tile, self.first_tile = data, data.tile, data.first_tile
         self.n_tiles = -(-G // self.tile)
-        self.tiles = [slice(*pair) for pair in pairwise([0, *cuts, self.n_tiles])]
+        self.all_tiles = self.n_tiles if data.n_rows is None else -(-data.n_rows // self.tile)
+        self.by_round = data.spool is not None
+        if self.by_round and not cuts:
+            cuts = range(0, self.n_tiles, max(1, ROUND_BYTES // (self.tile * data.n_samples * data.Y.itemsize)))[1:]
+        self.tiles = [slice(*pair) for pair in pairwise([0, *cuts, self.n_tiles])] if self.n_tiles else []
         self.rows = [slice(part.start * self.tile, min(part.stop * self.tile, G)) for part in self.tiles]
-        self.problems: list[Problem] = [build_problem(data, prior, rows, self.tile) for rows in self.rows]
+        self.problems: list[Problem] = [self._built(prior, rows) for rows in self.rows]
+
+    def _built(self, prior: Prior, rows: slice) -> Problem:
+        problem = build_problem(self.data, prior, rows, self.tile)
+        if self.data.spool is None:
+            return problem
+        self.data.release(rows)
+        lists = ("columns", "by_sample", "listed")
+        return problem._replace(**{name: self.data.spool.kept(getattr(problem, name)) for name in lists})
 
     def __len__(self) -> int:
         return len(self.problems)
 
-    def parts(self, n_threads: int) -> list[Part]:
-        """The tiles shared out over threads; a part ends where a block does."""
-        return [part for first, last in split(self.n_tiles, n_threads) for part in self._overlaps(first, last)]
+    def rounds(self, n_threads: int) -> list[Round]:
+        """The tiles shared out over threads, a round after another; a part ends where a block does."""
+        bounds = self.tiles if self.by_round else [slice(0, self.n_tiles)] if self.n_tiles else []
+        found = []
+        for own in bounds:
+            shared = [(own.start + first, own.start + last) for first, last in split(own.stop - own.start, n_threads)]
+            parts = [part for first, last in shared for part in self._overlaps(first, last)]
+            found.append(Round(own, parts))
+        return found
 
-    def spans(self) -> list[list[Part]]:
-        """Tiles in SPANS groups or fewer, whose sums can be made apart: each as the parts of blocks it consists of."""
-        count = max(1, min(SPANS, self.n_tiles // TILES_OF_A_SPAN))
-        return [self._overlaps(first, last) for first, last in split(self.n_tiles, count)]
+    def spans(self) -> list[tuple[int, list[Part]]]:
+        """Tiles in SPANS groups or fewer, whose sums can be made apart: numbered, as the parts of blocks of each."""
+        mine = range(self.first_tile, self.first_tile + self.n_tiles)
+        found = []
+        for number, (first, last) in enumerate(span_bounds(self.all_tiles)):
+            parts = self._overlaps(first - mine.start, last - mine.start)
+            if parts:
+                assert first in mine and last - 1 in mine, "rows of masked data are dealt out by span"  # noqa: PT018
+                found.append((number, parts))
+        return found
+
+    def release(self, parts: Sequence[Part]) -> None:
+        """What a round has read may leave memory."""
+        if self.by_round:
+            for block in {part.block for part in parts}:
+                self.data.release(self.rows[block])
+                for name in ("by_sample", "listed", "columns"):
+                    self.data.spool.release(getattr(self.problems[block], name))
 
     def _overlaps(self, first: int, last: int) -> list[Part]:
         """The parts of blocks that some tiles consist of."""
@@ -67,9 +114,15 @@ class Blocks:
         own = self.rows[block]
         return type(rows)(*(array[own] if len(array) else array for array in rows))
 
-    def of_tiles(self, sums: Any, block: int) -> Any:
-        """A block's part of a named tuple of arrays whose first axis is the tiles."""
-        return type(sums)(*(array[self.tiles[block]] for array in sums))
+    def of_tiles(self, sums: Any, block: int, own: slice) -> Any:
+        """A block's part of a named tuple of arrays whose first axis is the tiles of a round, `own`."""
+        tiles = slice(self.tiles[block].start - own.start, self.tiles[block].stop - own.start)
+        return type(sums)(*(array[tiles] for array in sums))
+
+
+def span_bounds(n_tiles: int) -> list[tuple[int, int]]:
+    """The first tile of each span, and the one after its last."""
+    return split(n_tiles, max(1, min(SPANS, n_tiles // TILES_OF_A_SPAN)))
 
 
 def by_rows(array: Any, rows: slice) -> Any:
@@ -77,6 +130,8 @@ def by_rows(array: Any, rows: slice) -> Any:
     return array[rows] if len(array) > 1 else array
 
 
-def joined(parts: list[Any], axis: int = 0) -> Any:
+def joined(parts: list[Any], axis: int = 0, K: int = 0) -> Any:
     """The blocks' arrays as one; the array itself where there is one block."""
+    if not parts:
+        return np.zeros((K, 0)[: axis + 1] if axis else 0)
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=axis)

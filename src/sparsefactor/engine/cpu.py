@@ -23,17 +23,19 @@ from ..kernels.contract import (
 from ..kernels.cpu.gibbs_rows import GibbsMessage, gibbs_scratch, gibbs_tiles
 from ..kernels.cpu.packed import packed_size
 from ..kernels.cpu.shares import gibbs_shares, vi_shares
-from ..kernels.cpu.tiles import TileSums, empty_tile_sums, packed_message, total_sums
+from ..kernels.cpu.tiles import TileSums, empty_tile_sums, packed_message, sums_of
 from ..kernels.cpu.vi_rows import FactorMajor, VIMessage, vi_scratch, vi_tiles
+from ..kernels.exchange import HERE, Exchange
 from ..kernels.rows import RowVerbs
 from ..model import Beta, Prior
-from .blocks import Blocks, Part, by_rows, joined
+from .blocks import Blocks, Round, by_rows, joined
 from .cpu_moves import CpuMoves
 from .cpu_samples import CpuSamples
 from .memory import Memory
 from .modules import ModulePass
+from .passes import Passes, room_for
 from .small import SmallVI, by_factor
-from .threads import available_cores, run_parts
+from .threads import available_cores
 
 WORTH_A_THREAD = 120e3  # nanoseconds of work for each thread; waking one costs about half as much
 MOST_SURE = 1e5  # of a Beta's a + b: beyond it the shortcut's logarithms of gammas would lose digits
@@ -57,15 +59,20 @@ class CpuEngine(CpuSamples, CpuMoves, RowVerbs):
         *,
         cuts: Sequence[int] = (),
         _split_small: bool = False,
+        exchange: Exchange = HERE,
         _blocks: Blocks | None = None,
     ) -> None:
-        """cuts: the tiles at which blocks of rows end, where there is to be more than one block."""
+        """cuts: the tiles at which blocks of rows end, where there is to be more than one block.
+
+        exchange: with those who have the other rows, where data and prior are those of a part of the rows.
+        """
         prior = prior.in_units_of(data)
         self.data, self.prior = data, prior
         self.blocks = _blocks or Blocks(data, prior, cuts)
         self.masked, self.dtype = not data.is_complete, data.Y.dtype
         self.n_threads = available_cores() if n_threads is None else n_threads
-        self.n_tiles = self.blocks.n_tiles
+        self.exchange = exchange
+        self.passes = Passes(self.blocks, exchange)
         self.group = prior.group_index if prior.grouped else np.zeros(data.n_features, np.int64)
         self.V = len(prior.group_names) if prior.grouped else 1
         self.split_small = _split_small
@@ -77,9 +84,10 @@ class CpuEngine(CpuSamples, CpuMoves, RowVerbs):
         self._no_rows, self._every_row = np.zeros(0, np.int64), np.arange(data.n_features)
         # Which halves of the row pass Numba is to compile: see vi_tiles.
         self.halves = (0 if self.masked else None, 0 if prior.grouped else None)
-        self.vi_parts = self.blocks.parts(self._threads_for(self._row_cost(*VI_COST)))
-        self.gibbs_parts = self.blocks.parts(self._threads_for(self._row_cost(*GIBBS_COST)))
-        self.move_parts = self.blocks.parts(self._threads_for(data.n_features * MOVE_COST))
+        self.vi_rounds = self.blocks.rounds(self._threads_for(self._row_cost(*VI_COST)))
+        self.gibbs_rounds = self.blocks.rounds(self._threads_for(self._row_cost(*GIBBS_COST)))
+        self.move_rounds = self.blocks.rounds(self._threads_for(data.n_features * MOVE_COST))
+        self.move_parts = [part for own in self.move_rounds for part in own.parts]
         self.vi_constants, self.gibbs_constant = VITerms(), 0.0  # to add to the rows' terms; the latter to `noise`
         if prior.noise == "feature":
             half = 0.5 * data.row_count
@@ -87,12 +95,14 @@ class CpuEngine(CpuSamples, CpuMoves, RowVerbs):
             shape = a + half
             # densities.gamma_kl less its terms in log(rate) and 1 / rate, which the rows add.
             kl = (shape - a) * digamma(shape) - gammaln(shape) + gammaln(a) - a * np.log(b) - shape
-            self.vi_constants = VITerms(likelihood=float(half @ digamma(shape)), noise=-float(kl.sum()))
-            self.gibbs_constant = float(np.sum(a * np.log(b) - gammaln(a)))
+            each = np.stack([half * digamma(shape), kl, a * np.log(b) - gammaln(a)])
+            likelihood, divergence, density = self.over_tiles(lambda own: (each[:, own].sum(axis=1),))[0].tolist()
+            self.vi_constants = VITerms(likelihood=likelihood, noise=-divergence)
+            self.gibbs_constant = density
         self._module_pass: ModulePass | None = None
         if prior.n_modules > 1:
-            parts = self.blocks.parts(self._threads_for(self._row_cost(*VI_COST) * prior.n_modules))
-            self._module_pass = ModulePass(self.blocks, prior, parts, self.vi_constants, self.memory, self._shares)
+            rounds = self.blocks.rounds(self._threads_for(self._row_cost(*VI_COST) * prior.n_modules))
+            self._module_pass = ModulePass(self.passes, prior, rounds, self.vi_constants, self.memory, self._shares)
 
     name = "cpu"
 
@@ -102,12 +112,24 @@ class CpuEngine(CpuSamples, CpuMoves, RowVerbs):
         same = own.noise_shape == self.prior.noise_shape and np.array_equal(own.noise_rate, self.prior.noise_rate)
         shared = same and own.noise == self.prior.noise and own.grouped == self.prior.grouped
         return CpuEngine(
-            self.data, prior, self.n_threads, _split_small=self.split_small, _blocks=self.blocks if shared else None
+            self.data,
+            prior,
+            self.n_threads,
+            _split_small=self.split_small,
+            exchange=self.exchange,
+            _blocks=self.blocks if shared else None,
         )
 
     def with_threads(self, n_threads: int) -> CpuEngine:
         """The same engine on so many threads."""
-        return CpuEngine(self.data, self.prior, n_threads, _split_small=self.split_small, _blocks=self.blocks)
+        return CpuEngine(
+            self.data,
+            self.prior,
+            n_threads,
+            _split_small=self.split_small,
+            exchange=self.exchange,
+            _blocks=self.blocks,
+        )
 
     # ---- how much work there is -------------------------------------------------------------------------------
 
@@ -149,22 +171,20 @@ class CpuEngine(CpuSamples, CpuMoves, RowVerbs):
         for problem in self.blocks.problems:
             mu, s2, eta = self.memory.take(3, K, len(problem.Y))
             after.append(FactorMajor(mu, s2, eta, self.memory.take(len(problem.Y))))
-        space = self._take(self._vi_spaces, self.vi_parts, self._vi_scratch)
+        space = self._take(self._vi_spaces, self.vi_rounds, self._vi_scratch)
         tiles, scratch = space
-        own = [
-            (problem, seen._replace(prior_row=by_rows(prior_row, self.blocks.rows[b])), before[b], after[b],
-             self.blocks.of_tiles(tiles, b))
-            for b, problem in enumerate(self.blocks.problems)
-        ]  # fmt: skip
-        run_parts(
-            vi_tiles,
-            [(first, last, *own[b], scratch[p], *self.halves) for p, (b, first, last) in enumerate(self.vi_parts)],
-        )
+        seen_by = [seen._replace(prior_row=by_rows(prior_row, own)) for own in self.blocks.rows]
+
+        def args(b: int, p: int, own: slice) -> tuple[Any, ...]:
+            rows_of = (self.blocks.problems[b], seen_by[b], before[b], after[b])
+            return (*rows_of, self.blocks.of_tiles(tiles, b, own), scratch[p], *self.halves)
+
+        (totals,) = self.passes.run(vi_tiles, self.vi_rounds, args, [tiles])
         shares = self._shares(vi_shares, [(rows, packed_size(K)) for rows in after])
-        sums, terms = total_sums(tiles, shares)
+        sums, terms = sums_of(totals, shares)
         sums = sums._replace(elbo=self.vi_constants.plus(*terms.tolist()))
         self._vi_spaces.append(space)
-        mu, s2, eta = (joined([getattr(rows, name) for rows in after], axis=1) for name in ("mu", "s2", "eta"))
+        mu, s2, eta = (joined([getattr(rows, name) for rows in after], 1, K) for name in ("mu", "s2", "eta"))
         return VIRows(mu.T, s2.T, eta.T, joined([rows.tau for rows in after])), sums
 
     def _by_factor(self, rows: VIRows) -> list[FactorMajor]:
@@ -180,7 +200,7 @@ class CpuEngine(CpuSamples, CpuMoves, RowVerbs):
         given = not self.prior.learns_inclusion and len(self.prior.inclusion_matrix()) > 1
         strong = isinstance(self.prior.inclusion, Beta) and self.prior.inclusion.a + self.prior.inclusion.b > MOST_SURE
         plain = self.prior.noise == "feature" and not self.masked and not self.prior.grouped
-        plain = plain and self.prior.n_modules == 1 and len(self.blocks) == 1
+        plain = plain and self.prior.n_modules == 1 and len(self.blocks) == 1 and self.exchange is HERE
         if joint or given or strong or not small or not plain:
             return None
         return SmallVI(self.blocks.problems[0], self.prior, self.vi_constants, self.memory)
@@ -225,20 +245,18 @@ class CpuEngine(CpuSamples, CpuMoves, RowVerbs):
         )
         take = self.memory.take
         after = GibbsRows(Z=take(G, K, dtype=np.int8), L=take(G, K), tau=take(G))
-        space = self._take(self._gibbs_spaces, self.gibbs_parts, self._gibbs_scratch)
+        space = self._take(self._gibbs_spaces, self.gibbs_rounds, self._gibbs_scratch)
         tiles, scratch = space
         of = self.blocks.of
-        own = [
-            (problem, seen._replace(logit_row=by_rows(seen.logit_row, self.blocks.rows[b])), of(rows, b), of(after, b),
-             noise, self.blocks.of_tiles(tiles, b))
-            for b, problem in enumerate(self.blocks.problems)
-        ]  # fmt: skip
-        run_parts(
-            gibbs_tiles,
-            [(first, last, *own[b], scratch[p]) for p, (b, first, last) in enumerate(self.gibbs_parts)],
-        )
+        seen_by = [seen._replace(logit_row=by_rows(seen.logit_row, own)) for own in self.blocks.rows]
+
+        def args(b: int, p: int, own: slice) -> tuple[Any, ...]:
+            rows_of = (self.blocks.problems[b], seen_by[b], of(rows, b), of(after, b), noise)
+            return (*rows_of, self.blocks.of_tiles(tiles, b, own), scratch[p])
+
+        (totals,) = self.passes.run(gibbs_tiles, self.gibbs_rounds, args, [tiles])
         shares = self._shares(gibbs_shares, [(after.L[rows], after.tau[rows]) for rows in self.blocks.rows])
-        sums, terms = total_sums(tiles, shares)
+        sums, terms = sums_of(totals, shares)
         weighted_ss, noise_part, log_odds = terms.tolist()
         sums = sums._replace(joint=GibbsTerms(weighted_ss, noise_part + self.gibbs_constant, log_odds))
         self._gibbs_spaces.append(space)
@@ -250,11 +268,12 @@ class CpuEngine(CpuSamples, CpuMoves, RowVerbs):
     # ---- what both methods share --------------------------------------------------------------------------------
 
     def _take(
-        self, spaces: list[tuple[TileSums, list[Any]]], parts: list[Part], scratch: Callable[[], Any]
+        self, spaces: list[tuple[TileSums, list[Any]]], rounds: list[Round], scratch: Callable[[], Any]
     ) -> tuple[TileSums, list[Any]]:
         """Working space for one pass: one that no other pass is using, or a new one."""
         try:
             return spaces.pop()
         except IndexError:
-            tiles = empty_tile_sums(self.n_tiles, self.data.n_samples, self.prior.K, self.V)
-            return tiles, [scratch() for _ in parts]
+            n_tiles, workers = room_for(rounds)
+            tiles = empty_tile_sums(n_tiles, self.data.n_samples, self.prior.K, self.V)
+            return tiles, [scratch() for _ in range(workers)]

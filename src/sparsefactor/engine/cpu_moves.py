@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +25,35 @@ from ..kernels.cpu.moves import BATCH, FIELDS, MoveColumns, MoveRows, open_rows
 from ..kernels.cpu.precision import draw_precisions, weighted_sums
 from ..kernels.cpu.rotate import rotate_pairs
 from ..kernels.cpu.shear import shear_directions
+from ..kernels.exchange import HERE, Exchange
 from ..model import Beta, Prior
 from .blas import hold_single_blas_thread
-from .blocks import Blocks, Part, by_rows
+from .blocks import Blocks, Part, Round, by_rows
 from .memory import Memory
+from .passes import Passes, room_for
 from .threads import run_parts
+
+
+class WeightedTiles(NamedTuple):
+    """What tiles add to C = L'DY and M = L'DL."""
+
+    C: Array  # (tiles, K, N)
+    M: Array  # (tiles, K, K)
+
+
+class Together:
+    """Passes of a move over our rows, whose sums by tile become those of all rows."""
+
+    def __init__(self, exchange: Exchange, sums: Array, own: slice) -> None:
+        self.exchange, self.sums, self.own = exchange, sums, own
+
+    def __call__(self, kernel: Any, parts: Sequence[tuple[Any, ...]]) -> None:
+        if parts:
+            run_parts(kernel, parts)
+
+    def share(self) -> None:
+        """After a pass that leaves sums."""
+        self.sums[:] = self.exchange.gather(self.sums[self.own])
 
 
 class CpuMoves:
@@ -38,13 +63,16 @@ class CpuMoves:
     prior: Prior
     blocks: Blocks
     memory: Memory
+    exchange: Exchange
+    passes: Passes
+    move_rounds: list[Round]
     move_parts: list[Part]
     group: NDArray[np.int64]
     V: int
 
     def gibbs_shear(self, rows: GibbsRows, columns: GibbsColumns, noise: ShearNoise) -> tuple[GibbsRows, Array]:
         after, blocks, sums, own, slab = self._open(rows, columns)
-        batch = noise.step.shape[2] if len(self.move_parts) > 1 else 1
+        batch = noise.step.shape[2] if len(self.move_parts) > 1 or self.exchange is not HERE else 1
         self._decide(shear_directions, blocks, sums, own, slab, batch, *noise)
         return after, own.F
 
@@ -63,7 +91,7 @@ class CpuMoves:
         logit = columns.logit.copy()
         learnt = isinstance(prior.inclusion, Beta) and len(logit) == V and not len(rows.member)
         a, b = (prior.inclusion.a, prior.inclusion.b) if isinstance(prior.inclusion, Beta) else (1.0, 1.0)
-        sizes = np.bincount(self.group, minlength=V).astype(np.float64)
+        sizes = prior.group_sizes if V > 1 else np.array([float(self.data.n_rows or self.data.n_features)])
         hyper, constant = np.empty((V, 4)), np.empty((V, 3))
         hyper[:] = prior.loading_shape, 0.0, a, b
         hyper[:, 1] = prior.loading_rate
@@ -77,29 +105,55 @@ class CpuMoves:
         self, rows: GibbsRows, columns: GibbsColumns, noise: PrecisionNoise
     ) -> tuple[GibbsRows, Array]:
         assert self.data.is_complete and self.prior.noise == "feature", "see moves"  # noqa: PT018
-        (G, K), N, n_tiles, take = rows.L.shape, self.data.n_samples, self.blocks.n_tiles, self.memory.take
+        (G, K), N, take = rows.L.shape, self.data.n_samples, self.memory.take
         Z, L, tau = take(G, K, dtype=np.int8), take(G, K), take(G)
         np.copyto(Z, rows.Z)
         np.multiply(rows.L, columns.scale, out=L)
         np.copyto(tau, rows.tau)
-        C_tiles, M_tiles = take(n_tiles, K, N), take(n_tiles, K, K)
-        places = list(zip(self.blocks.problems, self.blocks.rows, self.blocks.tiles, strict=True))
-        own = [(problem, L[part], tau[part], C_tiles[tiles], M_tiles[tiles]) for problem, part, tiles in places]
-        run_parts(weighted_sums, [(first, last, *own[b]) for b, first, last in self.move_parts])
-        C, M = C_tiles.sum(axis=0), np.eye(K) + M_tiles.sum(axis=0)
+        n_tiles, _ = room_for(self.move_rounds)
+        tiles = WeightedTiles(take(n_tiles, K, N), take(n_tiles, K, K))
+
+        def args(b: int, p: int, own: slice) -> tuple[Any, ...]:
+            part = self.blocks.rows[b]
+            return (self.blocks.problems[b], L[part], tau[part], *self.blocks.of_tiles(tiles, b, own))
+
+        ((C, M),) = self.passes.run(weighted_sums, self.move_rounds, args, [tiles], needed=True)
+        M = np.eye(K) + M
         logit, slab = self._logit_rows(columns.logit, rows), columns.alpha.reshape(K, -1)
-        common = (C, M, np.empty((2, K, K)), slab)
-        end, done = noise.start + noise.n_rows, 0
-        for begin, stop in ((noise.start, min(end, G)), (0, min(end - G, noise.start))):
-            for problem, part, _ in places:  # a row at a time, so that blocks take their turns
-                first, last = max(begin, part.start) - part.start, min(stop, part.stop) - part.start
-                block = (problem, Z[part], L[part], tau[part], *common, np.ascontiguousarray(by_rows(logit, part)))
-                if first < last:
-                    draw_precisions(first, last, done, *block, noise.stream)
-                    done += last - first
+        state, mine = np.zeros((2, K, K)), slice(self.data.first, self.data.first + G)
+        end, done, everyone = noise.start + noise.n_rows, 0, self.data.n_rows or G
+        for begin, stop in ((noise.start, min(end, everyone)), (0, min(end - everyone, noise.start))):
+            for turn, held in self.exchange.turns(mine):  # a row at a time, so that holders and blocks take their turns
+                first, last = max(begin, held.start), min(stop, held.stop)
+                if first >= last:
+                    continue
+                if held == mine:
+                    self._draw_precisions(first, last, done, (Z, L, tau), (C, M, state, slab), logit, noise)
+                done += last - first
+                C, M, state = self.exchange.pass_on(turn, (C, M, state))
         F = np.empty(noise.normal.shape)
         draw_shared(C, M - np.eye(K), np.zeros((0, K, K)), np.ones(N), noise.normal, F)
         return rows._replace(Z=Z, L=L, tau=tau), F
+
+    def _draw_precisions(
+        self,
+        begin: int,
+        stop: int,
+        done: int,
+        rows: tuple[Any, ...],
+        common: tuple[Any, ...],
+        logit: Array,
+        noise: PrecisionNoise,
+    ) -> None:
+        """Of our rows begin .. stop, by their numbers among all; rows: Z, L, tau, and common: C, M, ..., in place."""
+        begin, stop = begin - self.data.first, stop - self.data.first
+        for problem, part in zip(self.blocks.problems, self.blocks.rows, strict=True):
+            first, last = max(begin, part.start) - part.start, min(stop, part.stop) - part.start
+            if first < last:
+                own = tuple(values[part] for values in rows)
+                odds = np.ascontiguousarray(by_rows(logit, part))
+                draw_precisions(first, last, done, problem, *own, *common, odds, noise.stream)
+                done += last - first
 
     def _logit_rows(self, logit: Array, rows: GibbsRows) -> Array:
         """(1 or G, K) of logit (1, V or G, K), or (M, K) where rows are in modules."""
@@ -117,7 +171,7 @@ class CpuMoves:
         own = MoveColumns(F, np.ascontiguousarray(F.T), weighted, weighted.T @ F.T, F @ F.T)
         after = rows._replace(Z=take(G, K, dtype=np.int8), L=take(G, K))
         logit = self._logit_rows(columns.logit, rows)
-        B, sums = take(G, K), take(self.blocks.n_tiles, 2 * BATCH)
+        B, sums, before_us = take(G, K), take(self.blocks.all_tiles, 2 * BATCH), self.blocks.first_tile
         blocks = [
             MoveRows(
                 first=problem.first,
@@ -132,7 +186,7 @@ class CpuMoves:
                 group=problem.group,
                 logit=np.ascontiguousarray(by_rows(logit, part)),
                 terms=take(FIELDS, len(problem.Y)),
-                sums=sums[tiles],
+                sums=sums[before_us + tiles.start : before_us + tiles.stop],
             )
             for problem, part, tiles in zip(self.blocks.problems, self.blocks.rows, self.blocks.tiles, strict=True)
         ]
@@ -141,19 +195,20 @@ class CpuMoves:
             (block, problem.Y, rows.Z[part], rows.L[part], narrow, columns.scale)
             for block, problem, part in zip(blocks, self.blocks.problems, self.blocks.rows, strict=True)
         ]
-        run_parts(
-            open_rows,
-            [
-                (first, last, *before[b], np.empty((self.blocks.tile, K), narrow.dtype))
-                for b, first, last in self.move_parts
-            ],
-        )
+        for _, parts in self.move_rounds:
+            product = (self.blocks.tile, K), narrow.dtype
+            run_parts(open_rows, [(first, last, *before[b], np.empty(*product)) for b, first, last in parts])
+            self.blocks.release(parts)
         return after, blocks, sums, own, columns.alpha.reshape(K, -1).copy()
 
     def _decide(self, driver: Any, blocks: list[MoveRows], sums: Array, *args: Any) -> None:
         """A move on the calling thread alone, or with its passes over the rows shared out."""
         hold_single_blas_thread()
-        if len(self.move_parts) == 1:
+        if self.exchange is not HERE:
+            first = self.blocks.first_tile
+            run = Together(self.exchange, sums, slice(first, first + self.blocks.n_tiles))
+            getattr(driver, "py_func", driver)(run, self.move_parts, blocks, sums, *args)
+        elif len(self.move_parts) == 1:
             driver(None, self.blocks.n_tiles, blocks[0], sums, *args)
         else:
             getattr(driver, "py_func", driver)(run_parts, self.move_parts, blocks, sums, *args)

@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 
 from ..data import Data
+from ..data.tiles import Tree
 from ..kernels.contract import Array, Sums, VIColumns
 from ..kernels.cpu import columns as column_kernels
 from ..kernels.cpu.lanes import LANES
 from ..kernels.cpu.packed import packed_size
 from ..kernels.cpu.shares import add_shares, gibbs_shares, unpack_shares
+from ..kernels.exchange import HERE, Exchange
 from ..model import Prior
-from .blocks import Blocks
+from .blocks import Blocks, Part
 from .memory import Memory
 from .threads import run_parts, split
 
@@ -28,6 +30,7 @@ class CpuSamples:
     prior: Prior
     blocks: Blocks
     memory: Memory
+    exchange: Exchange
     masked: bool
     dtype: Any
     _threads_for: Callable[[float], int]
@@ -68,18 +71,24 @@ class CpuSamples:
         square = np.empty((N, K, K))
         if self.masked:
             exact = kernel is gibbs_shares  # whose entries add little, here and there
-            packed = self.memory.take(N, packed_size(K), dtype=np.float64 if exact else self.dtype)
             parts = split(N, self._threads_for(self._listed() * packed_size(K) * SHARE_COST))
-            spans, lanes = self.blocks.spans(), self.blocks.tile // LANES
-            further = self.memory.take(*packed.shape, dtype=packed.dtype) if len(spans) > 1 else packed
-            for number, span in enumerate(spans):
-                own = further if number else packed
+            lanes = self.blocks.tile // LANES
+
+            def added(left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
+                run_parts(add_shares, [(*part, *right, *left) for part in parts])
+                return left
+
+            tree = Tree(added=added)
+            for number, span in self.blocks.spans():
+                own = self.memory.take(N, packed_size(K), dtype=np.float64 if exact else self.dtype)
                 for turn, (b, first, last) in enumerate(span):
                     problem = self.blocks.problems[b]
                     groups = (first * lanes, min(last * lanes, len(problem.by_sample)))
                     run_parts(kernel, [(*part, *groups, problem, *rows[b], turn == 0, own) for part in parts])
-                if number:
-                    run_parts(add_shares, [(*part, further, packed) for part in parts])
+                    self.blocks.release([Part(b, first, last)])
+                tree.add(number, (own,))
+                del own
+            (packed,) = tree.total() if self.exchange is HERE else self.exchange.total(tree.nodes)
             run_parts(unpack_shares, [(*part, packed, square) for part in parts])
         return square
 

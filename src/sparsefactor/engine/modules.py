@@ -10,12 +10,12 @@ import numpy as np
 from ..kernels.contract import Array, Message, Sums, VIRows, VITerms
 from ..kernels.cpu.packed import packed_size
 from ..kernels.cpu.shares import outer_shares
-from ..kernels.cpu.tiles import TileSums, empty_tile_sums, packed_message, total_sums
+from ..kernels.cpu.tiles import TileSums, empty_tile_sums, packed_message, sums_of
 from ..kernels.cpu.vi_modules import ModuleMessage, ModuleRows, ModuleTiles, module_scratch, module_tiles
 from ..model import Prior
-from .blocks import Blocks, Part
+from .blocks import Round
 from .memory import Memory
-from .threads import run_parts
+from .passes import Passes, room_for
 
 Shares = Callable[..., Array]
 
@@ -24,17 +24,18 @@ class ModulePass:
     """Its working space, kept between passes."""
 
     def __init__(
-        self, blocks: Blocks, prior: Prior, parts: list[Part], row_terms: VITerms, memory: Memory, shares: Shares
+        self, passes: Passes, prior: Prior, rounds: list[Round], row_terms: VITerms, memory: Memory, shares: Shares
     ) -> None:
         """row_terms: constants of the rows' ELBO terms; shares: what the samples add to LL."""
-        self.blocks, self.parts, self.row_terms, self.memory, self.shares = blocks, parts, row_terms, memory, shares
+        self.passes, self.blocks, self.rounds = passes, passes.blocks, rounds
+        self.row_terms, self.memory, self.shares = row_terms, memory, shares
         self.K, self.M = prior.K, prior.n_modules
-        self.masked = len(blocks.problems[0].lists_missing) > 0
+        self.masked, self.Y = not self.blocks.data.is_complete, self.blocks.data.Y
         self.spaces: list[tuple[TileSums, ModuleTiles, list[Any]]] = []
 
     def __call__(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]:
         G, K, M = len(rows.mu), self.K, self.M
-        problems, dtype = self.blocks.problems, self.blocks.problems[0].Y.dtype
+        problems, dtype = self.blocks.problems, self.Y.dtype
         share, packed_gram = packed_message(message, self.masked, dtype)
         seen = ModuleMessage(
             F=np.ascontiguousarray(message.F, dtype),
@@ -55,20 +56,14 @@ class ModulePass:
         space = self._take()
         tiles, modules, scratch = space
         mask, of, of_tiles = 0 if self.masked else None, self.blocks.of, self.blocks.of_tiles
-        own = [
-            (problem, seen, of(before, b), of(after, b), of_tiles(tiles, b), of_tiles(modules, b), outers[b])
-            for b, problem in enumerate(problems)
-        ]
-        run_parts(
-            module_tiles,
-            [(first, last, *own[b], scratch[p], mask) for p, (b, first, last) in enumerate(self.parts)],
-        )
-        sums, terms = total_sums(tiles, self.shares(outer_shares, [(outer,) for outer in outers]))
-        sums = sums._replace(
-            elbo=self.row_terms.plus(*terms.tolist()),
-            members=modules.members.sum(axis=0),
-            active_in=modules.active_in.sum(axis=0),
-        )
+
+        def args(b: int, p: int, own: slice) -> tuple[Any, ...]:
+            rows_of = (problems[b], seen, of(before, b), of(after, b))
+            return (*rows_of, of_tiles(tiles, b, own), of_tiles(modules, b, own), outers[b], scratch[p], mask)
+
+        totals, (members, active_in) = self.passes.run(module_tiles, self.rounds, args, [tiles, modules])
+        sums, terms = sums_of(totals, self.shares(outer_shares, [(outer,) for outer in outers]))
+        sums = sums._replace(elbo=self.row_terms.plus(*terms.tolist()), members=members, active_in=active_in)
         self.spaces.append(space)
         return VIRows(*after), sums
 
@@ -76,8 +71,8 @@ class ModulePass:
         try:
             return self.spaces.pop()
         except IndexError:  # all are in use by other threads
-            n, Y = self.blocks.n_tiles, self.blocks.problems[0].Y
-            tiles = empty_tile_sums(n, Y.shape[1], self.K, 1)
+            n, workers = room_for(self.rounds)
+            tiles = empty_tile_sums(n, self.Y.shape[1], self.K, 1)
             modules = ModuleTiles(np.empty((n, self.M)), np.empty((n, self.K, self.M)))
-            scratch = [module_scratch(Y, self.blocks.tile, self.K, self.M) for _ in self.parts]
+            scratch = [module_scratch(self.Y, self.blocks.tile, self.K, self.M) for _ in range(workers)]
             return tiles, modules, scratch

@@ -30,6 +30,7 @@ from ..kernels.contract import (
     VIColumns,
     VIRows,
 )
+from ..kernels.exchange import HERE
 from ..kernels.noise import slab_generator
 from ..kernels.protocol import Engine
 from ..kernels.rows import RowVerbs
@@ -66,7 +67,8 @@ class PinnedEngine(RowVerbs):
     def __init__(self, inner: Engine, data: Data, prior: Prior) -> None:
         assert data.design is not None
         self.inner, self.data, self.prior, self.K = inner, data, prior.in_units_of(data), prior.K
-        self.C = data.design.basis
+        self.exchange = getattr(inner, "exchange", HERE)
+        self.C, self.G = data.design.basis, data.n_rows or data.n_features
         self.d, self.flat, self.learnt = len(self.C), data.base_precision, data.design.learnt
         self.name = inner.name
 
@@ -98,8 +100,9 @@ class PinnedEngine(RowVerbs):
 
     def slabs(self, square: Array) -> Slabs:
         """Of the directions' precisions given (G, d) squares of their loadings."""
-        prior, l2 = self.prior, self.prior.sums(square)
-        sizes = prior.group_sizes if prior.grouped else np.array(float(len(square)))
+        prior = self.prior
+        (l2,) = self.over_tiles(lambda own: (prior.sums(square, own),), needed=bool(self.learnt.any()))
+        sizes = prior.group_sizes if prior.grouped else np.array(float(self.G))
         shape = np.broadcast_to(prior.loading_shape + 0.5 * sizes, l2.shape)
         return Slabs(shape, prior.loading_rate + 0.5 * l2)
 
@@ -111,12 +114,12 @@ class PinnedEngine(RowVerbs):
 
     def base_density(self, base: Array) -> float:
         """The log density of the directions' loadings (G, d), precisions of slabs integrated out (1.12)."""
-        flat = base[:, ~self.learnt]
-        total = 0.5 * np.sum(np.log(self.flat) - LOG_2PI - self.flat * flat**2)
+        flat = 0.5 * (np.log(self.flat) - LOG_2PI - self.flat * base[:, ~self.learnt] ** 2)
+        total = float(self.over_tiles(lambda own: (flat[own].sum(),))[0])
         shape, rate = (values[self.learnt] for values in self.slabs(base**2))
         a, b = self.prior.loading_shape, self.prior.loading_rate
         total += np.sum(a * np.log(b) - gammaln(a) + gammaln(shape) - shape * np.log(rate))
-        return float(total - 0.5 * LOG_2PI * len(base) * self.learnt.sum())
+        return float(total - 0.5 * LOG_2PI * self.G * self.learnt.sum())
 
     def whole_message(self, message: Message, alpha: Array, log_alpha: Array) -> Message:
         K, C, F = self.K, self.C, np.ascontiguousarray(message.F)
@@ -197,7 +200,7 @@ class PinnedEngine(RowVerbs):
         slabs = self.slabs(rows.base**2 + rows.base_var)
         new, sums = self.inner.vi_row_pass(self.whole_vi(rows), self.whole_message(message, *self.precisions(slabs)))
         # With modules, log odds of inclusion are not part of the term.
-        sure = CERTAIN * len(rows.mu) * self.d if self.prior.n_modules == 1 else 0.0
+        sure = CERTAIN * self.G * self.d if self.prior.n_modules == 1 else 0.0
         kl = gamma_kl(slabs.shape, slabs.rate, self.prior.loading_shape, self.prior.loading_rate)[self.learnt].sum()
         sums = sums._replace(elbo=sums.elbo._replace(loadings=sums.elbo.loadings - sure - float(kl)))
         return self.free_vi(new, sums)
@@ -243,7 +246,7 @@ class PinnedEngine(RowVerbs):
         new, sums = self.inner.gibbs_row_pass(self.whole_rows(rows), whole, noise.rows)
         free = self.free_rows(new)
         joint = sums.joint._replace(
-            log_odds=sums.joint.log_odds - CERTAIN * len(rows.L) * self.d, base=self.base_density(free.base)
+            log_odds=sums.joint.log_odds - CERTAIN * self.G * self.d, base=self.base_density(free.base)
         )
         return free, self.free_sums(sums._replace(joint=joint))
 

@@ -76,11 +76,13 @@ class RowVerbs(StartVerbs):
 
     def gibbs_tally(self) -> Array:
         """A sum over draws of F'L', of none yet."""
-        return np.zeros((self.data.n_samples, self.data.n_features))
+        shape = (self.data.n_samples, self.data.n_features)
+        return np.zeros(shape) if self.data.spool is None else self.data.spool.empty(shape, np.float64)
 
     def gibbs_tally_add(self, tally: Array, rows: GibbsRows, scale: Array, F: Array) -> Array:
         """The sum with a draw more, which may be written over the one given; its loadings are L scale, F: (K, N)."""
-        add_signal(tally, F.T, rows.L * scale)
+        for own in self.data.tiles():
+            add_signal(tally[:, own], F.T, rows.L[own] * scale)
         return tally
 
     def gibbs_tally_fetch(self, tally: Array) -> Array:
@@ -105,33 +107,40 @@ class RowVerbs(StartVerbs):
     def vi_spread(self, rows: VIRows) -> Array:
         """(1 or N, K) sums over a sample's rows of w Var[l]."""
         spread = rows.tau[:, None] * (rows.eta * (rows.mu**2 + rows.s2) - (rows.eta * rows.mu) ** 2)
-        if self.data.observed is None:
-            return np.asarray(spread.sum(axis=0))[None]
-        total = np.zeros((self.data.n_samples, spread.shape[1]))
-        for part in self.data.chunks():
-            total += self.data.observed[part].T.astype(np.float64) @ spread[part]
-        return total
+        seen = self.data.observed
+
+        def part(tile: slice) -> tuple[Array]:
+            if seen is None:
+                return (np.asarray(spread[tile].sum(axis=0))[None],)
+            total = np.zeros((self.data.n_samples, spread.shape[1]))
+            for own in self.data.chunks(tile):
+                total += seen[own].T.astype(np.float64) @ spread[own]
+            return (total,)
+
+        return np.asarray(self.over_tiles(part)[0])
 
     def vi_slide(self, rows: VIRows, slide: Array) -> VIRows:
         """The directions' loadings, and E[l] times slide (K, d) besides."""
-        return rows._replace(base=rows.base + (rows.eta * rows.mu) @ slide)
+        L = rows.eta * rows.mu
+        return rows._replace(base=rows.base + self.by_tile(lambda own: L[own] @ slide))
 
     def gibbs_products(self, rows: GibbsRows, scale: Array) -> tuple[Array, Array]:
         """(K, K) l'l of the factors' loadings at this scale, and (K, d) theirs with the directions'."""
         L = rows.L * scale
-        return np.asarray(L.T @ L), np.asarray(L.T @ rows.base)
+        LL, base = self.over_tiles(lambda own: (L[own].T @ L[own], L[own].T @ rows.base[own]))
+        return LL, base
 
     def gibbs_slide(self, rows: GibbsRows, slide: Array) -> GibbsRows:
         """The directions' loadings, and L times slide (K, d) besides."""
-        return rows._replace(base=rows.base + rows.L @ slide)
+        return rows._replace(base=rows.base + self.by_tile(lambda own: rows.L[own] @ slide))
 
     # ---- from one method to the other ---------------------------------------------------------------------------
 
     def vi_draw(self, rows: VIRows, stream: RowStream) -> GibbsRows:
         """A draw of the inclusions from q, the loadings at their means."""
         xp, (key, sweep) = self.on.xp, stream_words(stream)
-        G, K = rows.eta.shape
-        uniform, _ = uniform_pair(xp.arange(K), xp.arange(G)[:, None], sweep, STREAM_Z, key, xp)
+        K = rows.eta.shape[1]
+        uniform, _ = uniform_pair(xp.arange(K), self.row_numbers[:, None], sweep, STREAM_Z, key, xp)
         return self.gibbs_place(xp.where(uniform < rows.eta, rows.mu, 0.0))
 
     def vi_scatter(self, rows: VIRows, rate: Array, spread: float, redrawn: float, stream: RowStream) -> Array:
@@ -143,12 +152,12 @@ class RowVerbs(StartVerbs):
         probability = np.broadcast_to(prior.by_row(rate) if len(rate) else prior.inclusion_matrix(), (G, K))
         L = []
         for part in self.row_chunks():
-            places = xp.arange(K), xp.arange(G)[part, None], sweep
+            places = xp.arange(K), self.row_numbers[part, None], sweep
             which, uniform = uniform_pair(*places, STREAM_Z, key, xp)
             included = uniform < xp.where(which < redrawn, probability[part], rows.eta[part])
             normal = normal_from(*uniform_pair(*places, STREAM_L, key, xp), xp)
             L.append(xp.where(included, rows.mu[part] + spread * xp.sqrt(rows.s2[part]) * normal, 0.0))
-        together: Array = xp.concat(L)
+        together: Array = xp.concat(L) if L else xp.zeros((0, K))
         return together
 
     def vi_at_draw(self, rows: GibbsRows, scale: Array) -> VIRows:
@@ -180,7 +189,8 @@ class RowVerbs(StartVerbs):
 
     def vi_turn(self, rows: VIRows, T: Array) -> VIRows:
         """E[l] -> E[l] T, by the means of the loadings that are sure to be there; T: (K, K)."""
-        xp, L = self.on.xp, (rows.eta * rows.mu) @ T
+        xp, means = self.on.xp, rows.eta * rows.mu
+        L = self.by_tile(lambda own: means[own] @ T)
         return rows._replace(mu=xp.where(rows.eta > SURE, L / xp.maximum(rows.eta, SURE), rows.mu))
 
     # ---- modules --------------------------------------------------------------------------------------------------
@@ -194,20 +204,22 @@ class RowVerbs(StartVerbs):
     def vi_sortings(self, rows: VIRows, M: int, rng: np.random.Generator) -> list[Array]:
         """(G, M) memberships to set out from: 2, 4, 8, ... and at last M clusters of the rows by their inclusions."""
         found = []
-        most, eta = min(M, len(rows.eta)), np.asarray(rows.eta)
+        everyone = np.asarray(self.exchange.gather(rows.eta))
+        own = slice(self.data.first, self.data.first + self.data.n_features)
+        most = min(M, len(everyone))
         for k in [2**power for power in range(1, 30) if 2**power < most] + [most]:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # an empty cluster is a module to spare
-                _, label = kmeans2(eta, k, iter=ROUNDS, minit="++", seed=rng)
-            member = (1.0 - DOUBT) * np.eye(M)[label] + DOUBT * (np.arange(M) < k) / k
+                _, label = kmeans2(everyone, k, iter=ROUNDS, minit="++", seed=rng)
+            member = (1.0 - DOUBT) * np.eye(M)[label[own]] + DOUBT * (np.arange(M) < k) / k
             found.append(self.on.xp.asarray(member))
         return found
 
     def vi_sort(self, rows: VIRows, member: Array) -> tuple[VIRows, Array, Array]:
         """The rows in modules as `member` says, and sums: (M,) members and (K, M) E[z] of each module's."""
         within = self.on.xp.repeat(rows.eta[:, :, None], member.shape[1], axis=2)
-        active = np.asarray(rows.eta.T @ member)
-        return rows._replace(member=member, within=within), np.asarray(member.sum(axis=0)), active
+        members, active = self.over_tiles(lambda own: (member[own].sum(axis=0), rows.eta[own].T @ member[own]))
+        return rows._replace(member=member, within=within), members, active
 
     def vi_order_modules(self, rows: VIRows, order: NDArray[np.intp]) -> VIRows:
         """The modules in another order."""
@@ -215,55 +227,64 @@ class RowVerbs(StartVerbs):
 
     def gibbs_deal(self, rows: GibbsRows, M: int) -> GibbsRows:
         """Features dealt out to the modules in turn, to set out from: the first sweeps sort them."""
-        return rows._replace(member=self.on.xp.arange(self.data.n_features, dtype=np.intp) % M)
+        return rows._replace(member=self.row_numbers % M)
 
     def gibbs_members(self, rows: GibbsRows, pi: Array, w: Array, stream: RowStream) -> GibbsRows:
         """With a draw of c_i given z_i, the rates pi (K, M) and the weights w (M,) (2.13a)."""
         xp, Z, (key, sweep) = self.on.xp, rows.Z, stream_words(stream)
-        log_p = Z @ np.log(pi) + (1 - Z) @ np.log1p(-pi) + np.log(w)
+        log_p = self.by_tile(lambda own: Z[own] @ np.log(pi) + (1 - Z[own]) @ np.log1p(-pi) + np.log(w))
         p = xp.exp(log_p - log_p.max(axis=1, keepdims=True))
         total = xp.cumsum(p, axis=1)
-        uniform, _ = uniform_pair(0, xp.arange(len(Z)), sweep, STREAM_Z, key, xp)
+        uniform, _ = uniform_pair(0, self.row_numbers, sweep, STREAM_Z, key, xp)
         member = xp.sum(uniform[:, None] * total[:, -1:] >= total[:, :-1], axis=1)
         return rows._replace(member=xp.asarray(member, dtype=np.intp))
 
     def gibbs_module_counts(self, rows: GibbsRows, M: int) -> tuple[Array, Array]:
         """(M,) rows in each module, and (K, M) how many of them are active."""
         one_hot = (rows.member[:, None] == np.arange(M)).astype(np.float64)
-        return np.asarray(one_hot.sum(axis=0)), np.asarray(rows.Z.T @ one_hot)
+        members, active = self.over_tiles(lambda own: (one_hot[own].sum(axis=0), rows.Z[own].T @ one_hot[own]))
+        return members, active
 
     # ---- reductions -----------------------------------------------------------------------------------------------
 
-    def sums(self, values: Any) -> Array:
-        """(K,), or (K, V) by group: sums over the rows of values (G, K)."""
-        return self.prior.sums(values)
+    def sums(self, values: Any, own: slice) -> Array:
+        """(K,), or (K, V) by group: sums over some rows of values (G, K)."""
+        return self.prior.sums(values, own)
 
     def vi_counts(self, rows: VIRows) -> tuple[Array, Array]:
         """(K, V?) sums of E[z] and of E[z l^2]."""
-        return self.sums(rows.eta), self.sums(rows.eta * (rows.mu**2 + rows.s2))
+        l2 = rows.eta * (rows.mu**2 + rows.s2)
+        count, square = self.over_tiles(lambda own: (self.sums(rows.eta, own), self.sums(l2, own)))
+        return count, square
 
     def gibbs_counts(self, rows: GibbsRows) -> tuple[Array, Array]:
         """(K, V?) sums of z and of l^2."""
-        return self.sums(rows.Z), self.sums(rows.L**2)
+        l2 = rows.L**2
+        count, square = self.over_tiles(lambda own: (self.sums(rows.Z, own), self.sums(l2, own)))
+        return count, square
 
     def vi_content(self, rows: VIRows) -> Array:
         """(K,) sums over the rows of E[l]^2."""
-        return np.asarray(((rows.eta * rows.mu) ** 2).sum(axis=0))
+        l2 = (rows.eta * rows.mu) ** 2
+        return np.asarray(self.over_tiles(lambda own: (l2[own].sum(axis=0),))[0])
 
     def vi_column_rss(self, rows: VIRows, F: Array) -> Array:
         """(N,) sums over observed rows of (y - E[l]'f)^2."""
-        return self.data.column_rss(*self.data.joined(rows.eta * rows.mu, F, rows.base))
+        L, F = self.data.joined(rows.eta * rows.mu, F, rows.base)
+        return np.asarray(self.over_tiles(lambda own: (self.data.column_rss(own, L, F),))[0])
 
     def gibbs_column_rss(self, rows: GibbsRows, F: Array) -> Array:
         """(N,) sums over observed rows of (y - l'f)^2."""
-        return self.data.column_rss(*self.data.joined(rows.L, F, rows.base))
+        L, F = self.data.joined(rows.L, F, rows.base)
+        return np.asarray(self.over_tiles(lambda own: (self.data.column_rss(own, L, F),))[0])
 
     def vi_likelihood(self, rows: VIRows, F: Array) -> float:
         """What the likelihood (3.10) cannot exceed, for noise by feature: variances of l and f left out."""
         count, rss = self.data.row_count, self.data.row_rss(*self.data.joined(rows.eta * rows.mu, F, rows.base))
         shape = self.prior.noise_shape + 0.5 * count
         log_tau = digamma(shape) - np.log(shape) + np.log(rows.tau)
-        return float(0.5 * (count @ (log_tau - LOG_2PI) - rows.tau @ rss))
+        value = count * (log_tau - LOG_2PI) - rows.tau * rss
+        return float(0.5 * self.over_tiles(lambda own: (value[own].sum(),))[0])
 
     def vi_assignment_gain(self, rows: VIRows, message: Message) -> Array:
         """(K, K) the ELBO's part in z if factor k had the inclusion prior of factor p, q(z) adapting to it (3.14)."""
@@ -271,19 +292,24 @@ class RowVerbs(StartVerbs):
         xp = self.on.xp
         bayes_factor = 0.5 * (prior.by_row(message.log_alpha) + xp.log(rows.s2) + rows.mu**2 / rows.s2)
         kinds = prior.factor_groups()
-        gain = np.empty((prior.K, prior.K))
-        for kind in np.unique(kinds):
-            logit = message.logit[:, [np.argmax(kinds == kind)]]
-            value = xp.logaddexp(0.0, bayes_factor + logit) - xp.logaddexp(0.0, logit)
-            gain[:, kinds == kind] = np.asarray(value.sum(axis=0))[:, None]
-        return gain
+
+        def part(tile: slice) -> tuple[Array]:
+            gain = np.empty((prior.K, prior.K))
+            for kind in np.unique(kinds):
+                logit = message.logit[:, [np.argmax(kinds == kind)]]
+                own = logit[tile] if len(logit) > 1 else logit
+                value = xp.logaddexp(0.0, bayes_factor[tile] + own) - xp.logaddexp(0.0, own)
+                gain[:, kinds == kind] = np.asarray(value.sum(axis=0))[:, None]
+            return (gain,)
+
+        return np.asarray(self.over_tiles(part)[0])
 
     def vi_shears(self, rows: VIRows, message: Message) -> Shears:
         """What a search for shears asks of the rows (3.15)."""
         G, K = rows.mu.shape
         logit = message.logit if len(message.logit) in (1, G) else message.logit[self.prior.group_index]
         alpha = np.broadcast_to(self.prior.by_row(message.alpha), (G, K))
-        return Shears(rows, alpha, np.broadcast_to(logit, (G, K)))
+        return Shears(rows, alpha, np.broadcast_to(logit, (G, K)), self.over_tiles)
 
 
 def contiguous(values: Any) -> Any:

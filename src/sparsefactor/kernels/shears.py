@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from .contract import Array, VIRows
 
@@ -12,8 +16,9 @@ SURE = 0.5  # a row uses a factor when its inclusion probability is above this
 class Shears:
     """The rows' part of profiles over shears, which changes as shears are applied (docs/math.md, 3.15)."""
 
-    def __init__(self, rows: VIRows, alpha: Array, logit: Array) -> None:
-        """alpha, logit: (G, K)."""
+    def __init__(self, rows: VIRows, alpha: Array, logit: Array, over_tiles: Callable[..., tuple[Any, ...]]) -> None:
+        """alpha, logit: (G, K); over_tiles: sums over all rows of what is made of a tile's."""
+        self.over_tiles = over_tiles
         # The likelihood's own view of each loading, given the others: estimate m and variance v.
         own = 1.0 / rows.s2
         self.alpha, self.logit = alpha, logit
@@ -22,11 +27,21 @@ class Shears:
         self.L = rows.eta * rows.mu
         used = rows.eta > SURE
         self.users = [np.flatnonzero(column) for column in used.T]
-        self.shared = used.T.astype(np.float64) @ used  # (K, K) rows that use both factors
+        # (K, K) rows that use both factors
+        self.shared = np.asarray(over_tiles(lambda own: (used[own].T.astype(np.float64) @ used[own],))[0])
 
     def profile(self, k: int, q: int, steps: Array) -> Array:
         """(len(steps),) the rows' part of the ELBO along shears of factor q onto factor k, up to a constant."""
-        own = self.users[k]
+        users = self.users[k]
+
+        def part(tile: slice) -> tuple[Array]:
+            first, last = np.searchsorted(users, [tile.start, tile.stop])
+            return (self._part(users[first:last], k, q, steps),)
+
+        return np.asarray(self.over_tiles(part)[0])
+
+    def _part(self, own: NDArray[np.intp], k: int, q: int, steps: Array) -> Array:
+        """Some rows' part of the profile."""
         v, m = self.v[own, q], self.m[own, q]
         wide = v + 1.0 / self.alpha[own, q]
         offset = self.logit[own, q] + 0.5 * np.log(v / wide)

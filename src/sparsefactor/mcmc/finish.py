@@ -96,7 +96,9 @@ def posterior(
         both = mixture({name: moments[name] for name in moments if name == "covariate_loadings"}, weights)
         mean, variance = both.get("covariate_loadings", (labels.covariate_loadings,) * 2)
         labels = labels.with_base(parts.get("intercept", nothing), mean, np.sqrt(variance))
-        data = data.without((parts.get("intercept", nothing)[:, None] + labels.known().T) / data.unit)
+        loadings = np.column_stack([parts.get("intercept", nothing), labels.covariate_loadings])
+        known = np.column_stack([np.ones(data.n_samples), labels.covariates - labels.covariate_mean])
+        data = data.without(loadings / data.unit, known.T)
     sums = fit_sums(data, each, L / data.unit, F, prior.group_index)
     order, signs = arrangement(sums, L.mean(axis=0))
     permutations, all_signs = labelling.permutations[..., order], labelling.signs[..., order] * signs

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..checks import checked_count
 from ..computed import computed
 from ..data import Data
-from ..groups import checked_groups, matched, numbered
+from ..groups import PartOfGroups, checked_groups, matched, numbered
 from .beta import Beta
 from .checks import (
     check_positive,
@@ -223,18 +223,20 @@ class Prior:
     @property
     def group_sizes(self) -> Any:
         """(V,) features in each group."""
+        if isinstance(self.groups, PartOfGroups):
+            return self.groups.sizes
         return np.bincount(self.group_index).astype(np.float64)
 
     def by_row(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """(1 or G, K): each row's own of values (K,) or (K, V)."""
         return values[None, :] if values.ndim == 1 else values.T[self.group_index]
 
-    def sums(self, values: NDArray[Any]) -> NDArray[np.float64]:
-        """(K,), or (K, V) by group: sums over the rows of values (G, K)."""
+    def sums(self, values: NDArray[Any], rows: slice = slice(None)) -> NDArray[np.float64]:
+        """(K,), or (K, V) by group: sums over the rows of values (G, K), or some of them."""
         if not self.grouped:
-            return np.asarray(values.sum(axis=0), dtype=np.float64)
+            return np.asarray(values[rows].sum(axis=0), dtype=np.float64)
         out = np.zeros((len(self.group_names), values.shape[1]))
-        np.add.at(out, self.group_index, values)
+        np.add.at(out, self.group_index[rows], values[rows])
         return np.ascontiguousarray(out.T)
 
     def inclusion_matrix(self) -> NDArray[np.float64]:
@@ -258,6 +260,18 @@ class Prior:
             inclusion = inclusion[..., chosen]
         names = None if self.factor_names is None else [self.factor_names[k] for k in chosen]
         return replace(self, n_factors=len(chosen), inclusion=inclusion, factor_names=names)
+
+    def part(self, rows: slice) -> Prior:
+        """The prior of some of the features, its rates settled; groups and their sizes are those of all features."""
+        inclusion, rate = self.inclusion, self.noise_rate
+        if not isinstance(inclusion, Beta) and inclusion.ndim == 2:
+            inclusion = inclusion[rows]
+        if self.noise == "feature" and np.ndim(rate) == 1:
+            rate = rate[rows]
+        groups: Any = self.groups
+        if groups is not None:
+            groups = PartOfGroups(self.group_names, self.group_index[rows], self.group_sizes)
+        return replace(self, inclusion=inclusion, noise_rate=rate, groups=groups)
 
     def matched_to(self, data: Data) -> Prior:
         """This prior with its groups by position, as the features of `data` lie."""

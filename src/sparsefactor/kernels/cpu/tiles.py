@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...data import Data
+from ...data.tiles import LANES as TILE_LANES
 from ...model import Prior
 from ..contract import Array, Message, Sums
 from .compiled import OPTIONS, njit
@@ -21,10 +22,7 @@ from .lanes import LANES
 from .packed import pack, packed_size
 from .shares import entries_by_sample
 
-ROWS_PER_TILE = 448  # fewer would cost more in calls to BLAS and in adding tiles than they spread over threads
-FEWEST_ROWS = 256  # where there is so much work in a row that many threads should share it
-MANY_ENTRIES = 2**17  # of the data in ROWS_PER_TILE rows
-MOST_TILES = 80  # enough for 64 threads and more
+assert LANES == TILE_LANES  # rows of a tile come in whole groups
 
 
 class Problem(NamedTuple):
@@ -78,7 +76,7 @@ def build_problem(data: Data, prior: Prior, rows: slice, tile: int) -> Problem:
         group=(prior.group_index if prior.grouped else np.zeros(G, np.int64))[rows],
         by_sample=by_sample,
         listed=listed,
-        first=rows.start,
+        first=data.first + rows.start,
     )
 
 
@@ -93,13 +91,6 @@ def column_lists(
     start = np.zeros(len(observed) + 1, np.int64)
     np.cumsum(np.bincount(rows, minlength=len(observed)), out=start[1:])
     return start, columns.astype(np.int32), lists_missing
-
-
-def tile_rows(G: int, N: int) -> int:
-    """Rows per tile, a multiple of LANES."""
-    fewest = ROWS_PER_TILE if ROWS_PER_TILE * N < MANY_ENTRIES else FEWEST_ROWS
-    rows = max(fewest, -(-G // MOST_TILES))
-    return -(-rows // LANES) * LANES
 
 
 def empty_tile_sums(tiles: int, N: int, K: int, V: int) -> TileSums:
@@ -122,13 +113,12 @@ def packed_message(message: Message, masked: bool, dtype: Any) -> tuple[Array, A
     return share, gram
 
 
-def total_sums(tiles: TileSums, LL_share: Array) -> tuple[Sums, Array]:
-    """The sums over all tiles, and (3,) of their terms, which each method names."""
-    (_, K, N), V = tiles.LY.shape, tiles.l2.shape[2]
-    LY, LL, small = np.empty((K, N)), np.empty((K, K)), np.empty(2 * K * V + 3)
-    add_tiles(tiles, LY, LL, small)
-    active, l2 = small[: 2 * K * V].reshape((2, K) if V == 1 else (2, K, V))
-    return Sums(LY, LL, LL_share, active, l2), small[2 * K * V :]
+def sums_of(totals: tuple[Array, ...], LL_share: Array) -> tuple[Sums, Array]:
+    """`Sums` from the totals of `TileSums`, and (3,) those of their terms, which each method names."""
+    LY, LL, count, l2, terms = totals
+    if l2.shape[1] == 1:
+        count, l2 = count[:, 0], l2[:, 0]
+    return Sums(LY, LL, LL_share, count, l2), terms
 
 
 @njit(**OPTIONS)
@@ -141,20 +131,33 @@ def copy_matrix(source, target):
 
 @njit(**OPTIONS)
 def add_tiles(tiles, LY, LL, small):
-    """The sums over all tiles, in their order. small: (2 K V + 3,) count, l2 and terms."""
+    """The sums over all tiles, along the tree of data/tiles.py. small: (2 K V + 3,) count, l2 and terms.
+
+    The tiles' own are written over.
+    """
     n_tiles, K, N = tiles.LY.shape
     V = tiles.l2.shape[2]
-    LY[:] = 0.0
-    LL[:] = 0.0
-    small[:] = 0.0
-    for t in range(n_tiles):
-        for k in range(K):
-            for j in range(N):
-                LY[k, j] += tiles.LY[t, k, j]
-            for m in range(K):
-                LL[k, m] += tiles.LL[t, k, m]
-            for v in range(V):
-                small[k * V + v] += tiles.included[t, k, v]
-                small[(K + k) * V + v] += tiles.l2[t, k, v]
-        for m in range(3):
-            small[2 * K * V + m] += tiles.terms[t, m]
+    step = 1
+    while step < n_tiles:
+        for t in range(0, n_tiles - step, 2 * step):
+            for k in range(K):
+                for j in range(N):
+                    tiles.LY[t, k, j] += tiles.LY[t + step, k, j]
+                for m in range(K):
+                    tiles.LL[t, k, m] += tiles.LL[t + step, k, m]
+                for v in range(V):
+                    tiles.included[t, k, v] += tiles.included[t + step, k, v]
+                    tiles.l2[t, k, v] += tiles.l2[t + step, k, v]
+            for m in range(3):
+                tiles.terms[t, m] += tiles.terms[t + step, m]
+        step *= 2
+    for k in range(K):
+        for j in range(N):
+            LY[k, j] = tiles.LY[0, k, j]
+        for m in range(K):
+            LL[k, m] = tiles.LL[0, k, m]
+        for v in range(V):
+            small[k * V + v] = tiles.included[0, k, v]
+            small[(K + k) * V + v] = tiles.l2[0, k, v]
+    for m in range(3):
+        small[2 * K * V + m] = tiles.terms[0, m]

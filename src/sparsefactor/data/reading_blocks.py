@@ -1,0 +1,87 @@
+"""A source's matrix as `Data` in files: read once, a part at a time, laid out by feature, centred and scaled there."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..names import checked_names
+from .making import Look, centred, judged, largest, look_at, refuse_constant, scaled
+from .matrix import Data, chunks_of
+from .sources import Source
+from .spool import Spool
+
+logger = logging.getLogger("sparsefactor")
+
+
+class Held:
+    """Some of a source's features in files of a spool, before they are centred."""
+
+    def __init__(self, source: Source, first: int, last: int, dtype: Any, folder: str | None = None) -> None:
+        self.spool, self.dtype = Spool(folder), np.dtype(dtype)
+        single = source.dtype.kind == "f" and source.dtype.itemsize <= 4
+        # Means are taken from the values as they are given, so these are kept until then.
+        exact = np.dtype(np.float32 if single and self.dtype == np.float32 else np.float64)
+        shape = (last - first, source.shape[0])
+        self.values = self.spool.empty(shape, exact)
+        logger.info("reading features %d to %d of %d", first + 1, last, source.shape[1])
+        source.fill(self.values.T, first, last)
+
+    def look(self) -> Look:
+        return look_at(self.values.T)
+
+    def prepared(
+        self, complete: bool, center: bool, scale: bool
+    ) -> tuple[NDArray[Any], Any, NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Y, the mask, offsets, scales and (G,) largest magnitudes after centring."""
+        G, N = self.values.shape
+        Y = self.values if self.dtype == self.values.dtype else self.spool.empty((G, N), self.dtype)
+        observed = None if complete else self.spool.empty((G, N), np.bool_)
+        offset, spread, biggest = np.zeros(G), np.ones(G), np.zeros(G)
+        for rows in chunks_of(Y):
+            values = self.values[rows]
+            seen = None
+            if observed is not None:
+                observed[rows] = ~np.isnan(values)
+                seen = observed[rows]
+            with np.errstate(over="ignore"):
+                part = values.astype(self.dtype)
+            if part.dtype != values.dtype and np.isinf(part).any():
+                raise ValueError(
+                    f"entries must lie in the range of {self.dtype}; some do not; rescale X, or use float64"
+                )
+            np.nan_to_num(part, copy=False, nan=0.0)
+            if center:
+                offset[rows] = centred(part, values, seen)
+            biggest[rows] = largest(part)
+            if scale:
+                spread[rows] = scaled(part, offset[rows], seen, N)
+            Y[rows] = part
+            for array in (Y, self.values, observed):
+                if array is not None:
+                    self.spool.release(array[rows])
+        self.values = Y
+        return Y, observed, offset, spread, biggest
+
+
+def spooled(source: Source, *, center: bool, scale: bool, dtype: Any) -> Data:
+    """All of a source, in files."""
+    samples = checked_names(source.samples, source.shape[0], "sample")
+    features = checked_names(source.features, source.shape[1], "feature")
+    held = Held(source, 0, source.shape[1], dtype)
+    complete = judged(held.look(), features, samples)
+    Y, observed, offset, spread, biggest = held.prepared(complete, center, scale)
+    if center:
+        refuse_constant(biggest, offset)
+    return Data(
+        Y=Y,
+        observed=observed,
+        offset=offset,
+        feature_names=features,
+        sample_names=samples,
+        scale=spread,
+        spool=held.spool,
+    )

@@ -1,0 +1,274 @@
+"""Matrices that are read a part at a time: zarr stores, dask arrays, folders of Parquet files, AnnData on disk.
+
+A source says its shape, type and names, and writes any range of its features into a matrix that is held for it. It can
+be sent to another process, which opens the same thing for itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..annotated import BLOCK_ENTRIES, fill, matrix_of
+from ..errors import needs
+from ..names import shown
+
+logger = logging.getLogger("sparsefactor")
+
+
+class Source(Protocol):
+    """A matrix (n_samples, n_features) that is somewhere else."""
+
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    samples: Any  # names, None where there are none
+    features: Any
+
+    def fill(self, values: NDArray[Any], first: int, last: int) -> None:
+        """Write features first .. last into values (n_samples, last - first), in any order of the parts."""
+        ...
+
+
+def source_of(X: Any) -> Source | None:
+    """Where X is not in memory; None where it is."""
+    module = type(X).__module__.split(".")[0]
+    if isinstance(X, str | os.PathLike):
+        return from_path(Path(X))
+    if module == "dask":
+        return DaskSource.of(X)
+    if module == "zarr":
+        return ZarrSource.of(X)
+    if module == "anndata" and getattr(X, "isbacked", False):
+        return AnnDataSource.of(X)
+    return X if isinstance(X, ZarrSource | DaskSource | ParquetSource | AnnDataSource) else None
+
+
+def from_path(path: Path) -> Source:
+    """A zarr store, or a folder of Parquet files."""
+    if not path.exists():
+        raise FileNotFoundError(f"X as a path must be a zarr store or a Parquet folder; there is no {str(path)!r}")
+    if any((path / name).exists() for name in ("zarr.json", ".zarray", ".zgroup")):
+        try:
+            import zarr
+        except ImportError as problem:
+            raise needs("a zarr store", "zarr", "dask", problem) from problem
+        return ZarrSource.of(zarr.open(str(path), mode="r"), str(path))
+    if path.suffix == ".parquet" or (path.is_dir() and any(path.glob("*.parquet"))):
+        return ParquetSource.of(str(path))
+    raise ValueError(
+        f"X as a path must be a zarr store or a folder of Parquet files; {str(path)!r} is neither; read it first, e.g. "
+        "by pandas, and pass the frame"
+    )
+
+
+def check_matrix(shape: tuple[Any, ...], dtype: np.dtype[Any]) -> None:
+    if len(shape) != 2:
+        raise ValueError(f"X must be two-dimensional (samples by features); got shape {tuple(shape)}; reshape it")
+    if dtype.kind not in "fiub":
+        raise TypeError(f"X must be real and numeric; got dtype {dtype}; convert it to float")
+    if min(shape) < 1:
+        raise ValueError(f"X must have at least one sample and one feature; got shape {tuple(shape)}; pass some data")
+
+
+@dataclass
+class ZarrSource:
+    """A zarr array, or the `X` of a group that is laid out as AnnData's are."""
+
+    path: str
+    key: str
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    samples: Any = None
+    features: Any = None
+
+    @classmethod
+    def of(cls, store: Any, path: str | None = None) -> ZarrSource:
+        samples = features = None
+        array, key = store, ""
+        if not hasattr(store, "shape"):
+            if "X" not in store or not hasattr(store["X"], "shape"):
+                raise ValueError(
+                    f"a zarr group must hold a dense array called 'X'; {store!s} has {sorted(store)[:5]}; pass the "
+                    "path of the array itself"
+                )
+            array, key = store["X"], "X"
+            samples, features = (_zarr_names(store, name) for name in ("obs", "var"))
+        check_matrix(array.shape, array.dtype)
+        _refuse_missing_chunks(array)
+        if path is None:
+            path, key = str(array.store_path).removeprefix("file://"), ""
+        return cls(path, key, tuple(array.shape), np.dtype(array.dtype), samples, features)
+
+    def fill(self, values: NDArray[Any], first: int, last: int) -> None:
+        import zarr
+
+        store: Any = zarr.open(self.path, mode="r")
+        array: Any = store[self.key] if self.key else store
+        for rows, columns in _grid(array.shape, array.chunks, first, last):
+            try:
+                block = array[rows, columns]
+            except Exception as problem:
+                raise ValueError(
+                    f"every chunk of a zarr store must be readable; that of samples {rows.start} to {rows.stop - 1}, "
+                    f"features {columns.start} to {columns.stop - 1} of {self.path!r} is not "
+                    f"({type(problem).__name__}: {problem}); restore it, or write the store again"
+                ) from problem
+            values[rows, columns.start - first : columns.stop - first] = block
+
+
+def _zarr_names(store: Any, which: str) -> list[str] | None:
+    try:
+        table: Any = store[which]
+        return [str(name) for name in table[table.attrs["_index"]][:]]
+    except KeyError:
+        return None
+
+
+def _refuse_missing_chunks(array: Any) -> None:
+    """A chunk that is not there reads as the fill value, which nobody would notice."""
+    there, wanted = int(array.nchunks_initialized), int(array.nchunks)
+    fill_value = array.fill_value
+    if there < wanted and not (fill_value is not None and np.isnan(fill_value)):
+        raise ValueError(
+            f"every chunk of a zarr store must be there; {wanted - there} of {wanted} are missing, and would read as "
+            f"{fill_value}; restore them, or, where they hold nothing else, write the store with "
+            "config={'write_empty_chunks': True}"
+        )
+
+
+def _grid(shape: Any, chunks: Any, first: int, last: int) -> Iterator[tuple[slice, slice]]:
+    """Parts of a matrix along its chunks, of some features, each of BLOCK_ENTRIES or one chunk."""
+    high, wide = (max(1, int(size)) for size in chunks)
+    wide = wide * max(1, BLOCK_ENTRIES // (high * wide))
+    begin = first
+    while begin < last:
+        end = min((begin // wide + 1) * wide, last)
+        for row in range(0, shape[0], high):
+            yield slice(row, min(row + high, shape[0])), slice(begin, end)
+        begin = end
+
+
+@dataclass
+class DaskSource:
+    """A dask array, computed chunk by chunk."""
+
+    array: Any
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    samples: Any = None
+    features: Any = None
+
+    @classmethod
+    def of(cls, X: Any) -> DaskSource:
+        if not hasattr(X, "chunks"):
+            raise TypeError(f"X must be a dask array; got a dask {type(X).__name__}; use X.to_dask_array(lengths=True)")
+        if any(np.isnan(size) for size in X.shape):
+            raise ValueError(
+                f"the chunks of a dask array must have known sizes; got shape {X.shape}; call X.compute_chunk_sizes()"
+            )
+        check_matrix(X.shape, np.dtype(X.dtype))
+        if len(X.chunks[0]) > 1:
+            logger.info(
+                "X is chunked by samples (%d chunks of them): it is laid out by feature once, before the fit",
+                len(X.chunks[0]),
+            )
+        return cls(X, tuple(X.shape), np.dtype(X.dtype))
+
+    def fill(self, values: NDArray[Any], first: int, last: int) -> None:
+        row = 0
+        for height in self.array.chunks[0]:
+            column = 0
+            for width in self.array.chunks[1]:
+                begin, end = max(column, first), min(column + width, last)
+                if begin < end:
+                    block = self.array[row : row + height, begin:end].compute()
+                    values[row : row + height, begin - first : end - first] = (
+                        block.toarray() if hasattr(block, "toarray") else block
+                    )
+                column += width
+            row += height
+
+
+@dataclass
+class ParquetSource:
+    """A Parquet file or a folder of them: a line a sample, a column a feature."""
+
+    path: str
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    samples: Any = None
+    features: Any = None
+
+    @classmethod
+    def of(cls, path: str) -> ParquetSource:
+        table = _parquet(path)
+        schema = table.schema
+        index = [name for name in schema.names if name.startswith("__index_level_")]
+        columns = [field for field in schema if field.name not in index]
+        bad = [field.name for field in columns if not _is_numeric(field.type)]
+        if bad:
+            raise TypeError(f"every column of X must be numeric; column {shown(bad[0])!r} is not; drop or encode it")
+        n = int(table.count_rows())
+        check_matrix((n, len(columns)), np.dtype(float))
+        names = None
+        if index:
+            names = [str(name) for name in table.to_table(columns=index[:1]).column(0).to_pylist()]
+        single = all(str(field.type) == "float" for field in columns)
+        dtype = np.dtype(np.float32 if single else np.float64)
+        return cls(path, (n, len(columns)), dtype, names, [field.name for field in columns])
+
+    def fill(self, values: NDArray[Any], first: int, last: int) -> None:
+        row = 0
+        size = max(1, BLOCK_ENTRIES // (last - first))
+        for batch in _parquet(self.path).to_batches(columns=list(self.features[first:last]), batch_size=size):
+            for at, column in enumerate(batch.columns):
+                values[row : row + batch.num_rows, at] = column.to_numpy(zero_copy_only=False)
+            row += batch.num_rows
+
+
+def _parquet(path: str) -> Any:
+    try:
+        import pyarrow.dataset
+    except ImportError as problem:
+        raise needs("a Parquet folder", "pyarrow", "files", problem) from problem
+    return pyarrow.dataset.dataset(path, format="parquet")
+
+
+def _is_numeric(kind: Any) -> bool:
+    import pyarrow.types as types
+
+    return bool(types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind))
+
+
+@dataclass
+class AnnDataSource:
+    """An AnnData that is backed by a file."""
+
+    path: str
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    samples: Any
+    features: Any
+
+    @classmethod
+    def of(cls, X: Any) -> AnnDataSource:
+        matrix = matrix_of(X, None)
+        check_matrix(matrix.shape, np.dtype(matrix.dtype))
+        names = list(map(str, X.obs_names)), list(map(str, X.var_names))
+        return cls(str(X.filename), tuple(matrix.shape), np.dtype(matrix.dtype), *names)
+
+    def fill(self, values: NDArray[Any], first: int, last: int) -> None:
+        import anndata
+
+        columns = None
+        if (first, last) != (0, self.shape[1]):
+            columns = np.zeros(self.shape[1], dtype=bool)
+            columns[first:last] = True
+        fill(values, anndata.read_h5ad(self.path, backed="r").X, np.arange(self.shape[0]), columns)

@@ -1,0 +1,73 @@
+"""Matrices in files that nobody else sees, mapped into memory: data that need not fit there.
+
+The files have no names once they are open, so that the system takes them away however the process ends. What a pass has
+read is given back as it goes on, so that little of a file counts as this process's memory, and the system keeps of it
+what there is room for.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Where they are, where TMPDIR is not the place for files of this size.
+FOLDER = "SPARSEFACTOR_SCRATCH"
+SPARE = 2**20  # a smaller file is not worth it
+
+
+class Spool:
+    """Arrays in files of one folder, by default that of SPARSEFACTOR_SCRATCH, or the system's for temporary files."""
+
+    def __init__(self, folder: str | None = None) -> None:
+        self.folder = folder or os.environ.get(FOLDER) or tempfile.gettempdir()
+        self.maps: list[tuple[int, int, mmap.mmap]] = []  # first address, size
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+        """An array of zeros in a file of its own."""
+        dtype = np.dtype(dtype)
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        if size == 0:
+            return np.zeros(shape, dtype)
+        try:
+            with tempfile.TemporaryFile(dir=self.folder, prefix="sparsefactor-") as file:
+                os.posix_fallocate(file.fileno(), 0, size)
+                mapped = mmap.mmap(file.fileno(), size)
+        except OSError as problem:
+            raise OSError(
+                f"data that are read from disk need as much room again in a folder for temporary files; "
+                f"{size / 1e9:.3g} GB in {self.folder!r} could not be had ({problem}); make room, or set {FOLDER} to "
+                "another folder"
+            ) from problem
+        array = np.frombuffer(mapped, dtype).reshape(shape)
+        self.maps.append((address(array), size, mapped))
+        return array
+
+    def kept(self, array: NDArray[Any]) -> NDArray[Any]:
+        """The same array in a file."""
+        if array.nbytes < SPARE:
+            return array
+        copy = self.empty(array.shape, array.dtype)
+        copy[...] = array
+        self.release(copy)
+        return copy
+
+    def release(self, array: NDArray[Any] | None) -> None:
+        """What was read of an array, or changed, may leave memory for its file."""
+        if array is None or not array.size or not hasattr(mmap, "MADV_DONTNEED"):
+            return
+        first = address(array)
+        for start, size, mapped in self.maps:
+            if start <= first < start + size:
+                begin = -(-(first - start) // mmap.PAGESIZE) * mmap.PAGESIZE
+                end = (first - start + array.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+                if end > begin:
+                    mapped.madvise(mmap.MADV_DONTNEED, begin, end - begin)
+
+
+def address(array: NDArray[Any]) -> int:
+    return int(array.__array_interface__["data"][0])
