@@ -55,11 +55,7 @@ def from_path(path: Path) -> Source:
     if not path.exists():
         raise FileNotFoundError(f"X as a path must be a zarr store or a Parquet folder; there is no {str(path)!r}")
     if any((path / name).exists() for name in ("zarr.json", ".zarray", ".zgroup")):
-        try:
-            import zarr
-        except ImportError as problem:
-            raise needs("a zarr store", "zarr", "dask", problem) from problem
-        return ZarrSource.of(zarr.open(str(path), mode="r"), str(path))
+        return ZarrSource.of(_opened(str(path)), str(path))
     if path.suffix == ".parquet" or (path.is_dir() and any(path.glob("*.parquet"))):
         return ParquetSource.of(str(path))
     raise ValueError(
@@ -107,9 +103,7 @@ class ZarrSource:
         return cls(path, key, tuple(array.shape), np.dtype(array.dtype), samples, features)
 
     def fill(self, values: NDArray[Any], first: int, last: int) -> None:
-        import zarr
-
-        store: Any = zarr.open(self.path, mode="r")
+        store = _opened(self.path)
         array: Any = store[self.key] if self.key else store
         for rows, columns in _grid(array.shape, array.chunks, first, last):
             try:
@@ -121,6 +115,14 @@ class ZarrSource:
                     f"({type(problem).__name__}: {problem}); restore it, or write the store again"
                 ) from problem
             values[rows, columns.start - first : columns.stop - first] = block
+
+
+def _opened(path: str) -> Any:
+    try:
+        import zarr
+    except ImportError as problem:
+        raise needs("a zarr store", "zarr", "dask", problem) from problem
+    return zarr.open(path, mode="r")
 
 
 def _zarr_names(store: Any, which: str) -> list[str] | None:
@@ -242,9 +244,7 @@ def _parquet(path: str) -> Any:
 
 
 def _is_numeric(kind: Any) -> bool:
-    import pyarrow.types as types
-
-    return bool(types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind))
+    return str(kind).rstrip("0123456789") in ("float", "double", "halffloat", "int", "uint", "bool")
 
 
 @dataclass
@@ -265,8 +265,10 @@ class AnnDataSource:
         return cls(str(X.filename), tuple(matrix.shape), np.dtype(matrix.dtype), *names)
 
     def fill(self, values: NDArray[Any], first: int, last: int) -> None:
-        import anndata
-
+        try:
+            import anndata
+        except ImportError as problem:
+            raise needs("an AnnData on disk", "anndata", "scverse", problem) from problem
         columns = None
         if (first, last) != (0, self.shape[1]):
             columns = np.zeros(self.shape[1], dtype=bool)
