@@ -1,7 +1,8 @@
 """Objects of other libraries as a matrix with names: AnnData, MuData, sparse matrices.
 
-Each is known by what it offers, so that no library is imported for it. Zeros of a sparse matrix are data. The engine
-holds data dense: what is sparse or on disk is written block by block into the one matrix that the engine will hold.
+Each is known by what it offers, so that no library is imported for it. Zeros of a sparse matrix are data. What is
+sparse stays so, read from disk in blocks where it is there; what is dense and on disk is written block by block into
+the one matrix that the engine will hold.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ def room_for(rows: int, columns: int, dtype: Any) -> Any:
     return np.empty((columns, rows), dtype=dtype).T
 
 
-def dense(matrix: Any, dtype: Any = np.float64, columns: Any = None) -> tuple[Any, bool]:
-    """A matrix as a NumPy array, and whether that was made for it: one that is held sparse or on disk is.
+def held(matrix: Any, dtype: Any = np.float64, columns: Any = None) -> tuple[Any, bool]:
+    """A matrix in memory, and whether that was made for it: a NumPy array, or a SciPy matrix in columns.
 
     columns: (columns,) bool, those that are wanted.
     """
@@ -58,17 +59,46 @@ def dense(matrix: Any, dtype: Any = np.float64, columns: Any = None) -> tuple[An
         return (values, False) if columns is None else (values[:, columns], False)
     if np.dtype(matrix.dtype).kind not in "fiub":
         raise TypeError(f"X must be real and numeric; got dtype {matrix.dtype}; convert it to float")
+    if is_sparse(matrix):
+        return in_columns(matrix, columns), False
     rows = matrix.shape[0]
     values = room_for(rows, matrix.shape[1] if columns is None else int(np.sum(columns)), dtype)
     fill(values, matrix, np.arange(rows), columns)
     return values, True
 
 
+def in_columns(matrix: Any, columns: Any = None) -> Any:
+    """A sparse matrix, in memory or on disk, as a SciPy matrix in columns; one that is that already is returned."""
+    if is_on_disk(matrix):
+        from scipy.sparse import hstack, vstack
+
+        by_column = matrix.format == "csc"
+        wanted = np.arange(matrix.shape[1]) if columns is None else np.flatnonzero(columns)
+        lines, across = matrix.shape[::-1] if by_column else matrix.shape
+        step = max(1, BLOCK_ENTRIES // max(across, 1))
+        parts = [slice(first, min(first + step, lines)) for first in range(0, lines, step)]
+        if by_column:
+            inside = [wanted[(wanted >= part.start) & (wanted < part.stop)] - part.start for part in parts]
+            blocks = [matrix[:, part].tocsc()[:, own] for part, own in zip(parts, inside, strict=True)]
+            return hstack(blocks, format="csc")
+        return vstack([matrix[part].tocsr()[:, wanted] for part in parts], format="csr").tocsc()
+    by_column = matrix.tocsc()
+    return by_column if columns is None else by_column[:, np.flatnonzero(columns)]
+
+
+def filled(matrix: Any, dtype: Any) -> Any:
+    """A SciPy matrix in columns as a NumPy array."""
+    rows, columns = matrix.shape
+    values = room_for(rows, columns, dtype)
+    fill(values, matrix, np.arange(rows))
+    return values
+
+
 def fill(values: Any, matrix: Any, places: Any, columns: Any = None) -> None:
     """Write a matrix that is sparse, on disk or neither into rows `places` of values, a block at a time."""
     if is_sparse(matrix):
         size = values.dtype.itemsize * len(places) * values.shape[1] / 1e9
-        logger.info("X is sparse: its zeros count as observed; it is held dense, %.3g GB of %s", size, values.dtype)
+        logger.info("X is sparse: its zeros count as observed; it is made dense, %.3g GB of %s", size, values.dtype)
     if is_on_disk(matrix) and getattr(matrix, "format", None) == "csc":  # laid out by columns
         wanted = np.arange(matrix.shape[1]) if columns is None else np.flatnonzero(columns)
         step = max(1, BLOCK_ENTRIES // max(len(places), 1))
@@ -105,7 +135,7 @@ def from_sparse(X: Any, dtype: Any = np.float64) -> Read:
             f"X must be two-dimensional (samples by features); got a {type(X).__name__} of {X.ndim} dimension(s); "
             "reshape it"
         )
-    values, fresh = dense(X, dtype)
+    values, fresh = held(X, dtype)
     return Read(values, fresh=fresh)
 
 
@@ -121,13 +151,16 @@ def matrix_of(X: Any, layer: str | None) -> Any:
 
 def from_anndata(X: Any, dtype: Any = np.float64, layer: str | None = None, columns: Any = None) -> Read:
     """obs by var, of the columns wanted."""
-    values, fresh = dense(matrix_of(X, layer), dtype, columns)
+    values, fresh = held(matrix_of(X, layer), dtype, columns)
     names = np.asarray(X.var_names, dtype=object)
     return Read(values, list(X.obs_names), list(names if columns is None else names[columns]), fresh)
 
 
 def from_mudata(X: Any, dtype: Any = np.float64, layer: str | None = None, columns: Any = None) -> Read:
-    """All modalities side by side; a sample that a modality does not have is missing there."""
+    """All modalities side by side; a sample that a modality does not have is missing there.
+
+    They stay sparse where all are, and all have every sample.
+    """
     samples = [str(name) for name in X.obs_names]
     place = {name: at for at, name in enumerate(samples)}
     names = [str(name) for modality in X.mod.values() for name in modality.var_names]
@@ -136,20 +169,28 @@ def from_mudata(X: Any, dtype: Any = np.float64, layer: str | None = None, colum
             "feature names of the modalities must be those of the whole, in order; they are not; call mdata.update()"
         )
     wanted = np.ones(len(names), dtype=bool) if columns is None else np.asarray(columns)
-    values = room_for(len(samples), int(wanted.sum()), dtype)
-    values[:] = np.nan
-    first = at = 0
-    for name, modality in X.mod.items():
-        matrix = matrix_of(modality, layer)
+    kept_names = [name for name, kept in zip(names, wanted, strict=True) if kept]
+    matrices = {name: matrix_of(modality, layer) for name, modality in X.mod.items()}
+    for name, matrix in matrices.items():
         if np.dtype(matrix.dtype).kind not in "fiub":
             raise TypeError(
                 f"X must be real and numeric; {shown(name)!r} has dtype {matrix.dtype}; convert it to float"
             )
-        own = wanted[first : first + matrix.shape[1]]
-        rows = np.array([place[str(name)] for name in modality.obs_names], dtype=np.intp)
-        fill(values[:, at : at + int(own.sum())], matrix, rows, own)
-        first, at = first + len(own), at + int(own.sum())
-    return Read(values, samples, [name for name, kept in zip(names, wanted, strict=True) if kept], fresh=True)
+    rows = [np.array([place[str(name)] for name in own.obs_names], dtype=np.intp) for own in X.mod.values()]
+    ends = np.cumsum([matrix.shape[1] for matrix in matrices.values()])
+    owns = np.split(wanted, ends[:-1])
+    if all(is_sparse(matrix) for matrix in matrices.values()) and all(len(own) == len(samples) for own in rows):
+        from scipy.sparse import hstack
+
+        parts = zip(matrices.values(), owns, rows, strict=True)
+        return Read(hstack([in_columns(m, own)[np.argsort(row)] for m, own, row in parts], "csc"), samples, kept_names)
+    values = room_for(len(samples), int(wanted.sum()), dtype)
+    values[:] = np.nan
+    at = 0
+    for matrix, own, row in zip(matrices.values(), owns, rows, strict=True):
+        fill(values[:, at : at + int(own.sum())], matrix, row, own)
+        at += int(own.sum())
+    return Read(values, samples, kept_names, fresh=True)
 
 
 READERS: dict[str, Callable[..., Read]] = {

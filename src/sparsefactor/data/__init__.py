@@ -4,3 +4,4 @@ from .making import as_data as as_data
 from .matrix import Data as Data
 from .matrix import chunks_of as chunks_of
 from .reading import read_matrix as read_matrix
+from .reading import stays_sparse as stays_sparse

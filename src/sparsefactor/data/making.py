@@ -7,12 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..annotated import is_sparse
 from ..checks import checked_flag
 from ..containers import container_of
 from ..names import shown
 from .matrix import Data, chunks_of
 from .reading import read_matrix
 from .sources import source_of
+from .sparse_making import extremes, first_infinite, less_means, over_spreads, sparse_rows
 
 # Squares of the entries and their sums over a matrix must stay inside float64's range.
 LARGEST_MAGNITUDE = 1e150
@@ -22,8 +24,9 @@ def as_data(X: Any, *, center: bool = False, scale: bool = False, dtype: Any = n
     """Check X (n_samples, n_features; NaN = missing) and return it as `Data`.
 
     Takes a NumPy array, a pandas or polars frame, an xarray DataArray (either way round, by its dims' names), a SciPy
-    sparse matrix (its zeros are data), an AnnData, a MuData, or a `Data` (returned as it is); and, read a part at a
-    time and held in a file, a dask array, a zarr array or path, a Parquet folder, or an AnnData backed by a file.
+    sparse matrix (its zeros are data, and it stays sparse unless entries are NaN), an AnnData, a MuData, or a `Data`
+    (returned as it is); and, read a part at a time and held in a file, a dask array, a zarr array or path, a Parquet
+    folder, or an AnnData backed by a file unless it is sparse there.
     center: subtract each feature's mean. scale: divide by its standard deviation (about zero where not centred).
     """
     if isinstance(X, Data):
@@ -31,11 +34,13 @@ def as_data(X: Any, *, center: bool = False, scale: bool = False, dtype: Any = n
     center, scale = checked_flag("center", center), checked_flag("scale", scale)
     dtype = checked_dtype(dtype)
     source = source_of(X)
-    if source is not None:
+    if source is not None and not is_sparse(getattr(X, "X", None)):
         from .reading_blocks import spooled
 
         return spooled(source, center=center, scale=scale, dtype=dtype)
-    values, samples, features, fresh = read_matrix(X, dtype)
+    values, samples, features, fresh = read_matrix(X, dtype, sparse=True)
+    if not isinstance(values, np.ndarray):
+        return _sparse_data(values, samples, features, center, scale, dtype)
     n_samples, n_features = values.shape
     complete = _check_values(values, features, samples)
 
@@ -63,6 +68,24 @@ def as_data(X: Any, *, center: bool = False, scale: bool = False, dtype: Any = n
         container=container_of(X),
         scale=scaled(Y, offset, observed, n_samples) if scale else None,
     )
+
+
+def _sparse_data(
+    matrix: Any, samples: NDArray[Any], features: NDArray[Any], center: bool, scale: bool, dtype: Any
+) -> Data:
+    """Of a SciPy matrix in columns, complete, which stays sparse."""
+    Y, offset, spread = sparse_rows(matrix, dtype), np.zeros(len(features)), None
+    low, high = extremes(Y)
+    if np.isinf([low, high]).any() and np.isfinite(matrix.data).all():
+        raise ValueError(f"entries must lie in the range of {dtype}; some do not; rescale X, or use float64")
+    none = [np.zeros(len(names), np.intp) for names in (samples, features)]
+    judged(Look(none[0], none[1], low, high, *first_infinite(Y)), features, samples)
+    if center:
+        Y, offset = less_means(Y)
+        refuse_constant(Y.largest(), offset)
+    if scale:
+        Y, spread = over_spreads(Y, offset)
+    return Data(Y, None, offset, features, samples, scale=spread)
 
 
 def refuse_constant(biggest: NDArray[np.float64], offset: NDArray[np.float64]) -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ..computed import computed
 from ..containers import ARRAY
 from ..design import FLAT, Design, design_of
+from .sparse import SparseRows
 from .tiles import Tree, slices, tile_rows
 
 CHUNK_ENTRIES = 1_000_000
@@ -28,12 +29,13 @@ ORDINARY = (1e-3, 1e3)  # root mean squares at which data are taken as they are
 class Data:
     """A checked data matrix in the paper's orientation.
 
-    Y: (G, N), C-contiguous, 0 where missing. observed: (G, N) bool, or None when complete.
+    Y: (G, N), C-contiguous, 0 where missing; or `SparseRows`, of complete data alone.
+    observed: (G, N) bool, or None when complete.
     offset, scale: (G,), what centring took away and scaling divided by. unit: what all of Y was divided by besides, a
     power of two, so that no digit is lost. Names are strings, or integers when the user gave none.
     """
 
-    Y: NDArray[np.floating]
+    Y: Any
     observed: NDArray[np.bool_] | None
     offset: NDArray[np.float64]
     feature_names: NDArray[Any]
@@ -60,16 +62,25 @@ class Data:
 
     @property
     def n_features(self) -> int:
-        return self.Y.shape[0]
+        return len(self.Y)
 
     @property
     def n_samples(self) -> int:
-        return self.Y.shape[1]
+        return int(self.Y.shape[1])
 
     @property
     def is_single(self) -> bool:
         """Whether Y is of single precision."""
-        return self.Y.dtype != np.float64
+        return bool(self.Y.dtype != np.float64)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether Y is held as `SparseRows`."""
+        return isinstance(self.Y, SparseRows)
+
+    def dense(self) -> Data:
+        """The same data, for whoever cannot read them sparse."""
+        return replace(self, Y=self.Y.dense()) if self.is_sparse else self
 
     @property
     def is_complete(self) -> bool:
@@ -163,6 +174,8 @@ class Data:
         if ORDINARY[0] <= self.unit_scale <= ORDINARY[1]:
             return self
         unit = 2.0 ** round(np.log2(self.unit_scale))
+        if self.is_sparse:
+            return replace(self, Y=self.Y / self.Y.dtype.type(unit), unit=self.unit * unit)
         Y = self.room()
         for rows in self.chunks():
             Y[rows] = self.Y[rows] / self.Y.dtype.type(unit)
@@ -221,6 +234,8 @@ class Data:
 
     def without(self, L: NDArray[np.float64], F: NDArray[np.float64]) -> Data:
         """The data less L F, without a design; L: (G, r), F: (r, N)."""
+        if self.is_sparse:
+            return replace(self, Y=self.Y.less(L, F), design=None)
         Y = self.room()
         for rows in self.chunks():
             Y[rows] = self.Y[rows] - L[rows] @ F
@@ -236,7 +251,7 @@ class Data:
         """Some of the rows, which begin with a tile; what is known of the whole matrix is known of it there, too."""
         own = replace(
             self,
-            Y=self.Y[rows],
+            Y=self.Y.part(rows) if self.is_sparse else self.Y[rows],
             observed=None if self.observed is None else self.observed[rows],
             offset=self.offset[rows],
             feature_names=self.feature_names[rows],
@@ -290,7 +305,7 @@ class Data:
         return total
 
 
-def chunks_of(Y: NDArray[np.floating]) -> Iterator[slice]:
+def chunks_of(Y: Any) -> Iterator[slice]:
     """Slices of rows of about CHUNK_ENTRIES entries, so that work on the matrix needs no second copy of it."""
     step = max(1, CHUNK_ENTRIES // max(1, Y.shape[1]))
     return (slice(begin, begin + step) for begin in range(0, len(Y), step))

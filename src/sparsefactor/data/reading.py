@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..annotated import READERS, Read
+from ..annotated import READERS, Read, filled, is_sparse
 from ..containers import from_xarray
 from ..names import checked_names, shown
+from .sparse_making import is_complete
+
+logger = logging.getLogger("sparsefactor")
 
 
-def read_matrix(X: Any, dtype: Any = np.float64) -> Read:
+def read_matrix(X: Any, dtype: Any = np.float64, sparse: bool = False) -> Read:
     """The values of X (n_samples, n_features) as floating-point numbers, and the names of samples and features.
 
-    dtype: of what is made dense; what is dense already keeps its own.
+    dtype: of what is made dense; what is dense already keeps its own. sparse: whether what is sparse and complete may
+    stay so, as a SciPy matrix in columns.
     """
     given = _values_and_names(X, dtype)
-    values = _as_float_matrix(given.values)
+    if is_sparse(given.values):
+        if sparse and stays_sparse(given.values):
+            values = given.values
+            logger.info("X is sparse: its zeros count as observed; it stays sparse, %d entries", values.nnz)
+        else:
+            values, given = filled(given.values, dtype), given._replace(fresh=True)
+        _check_shape(values.shape)
+    else:
+        values = _as_float_matrix(given.values)
     samples = checked_names(given.samples, values.shape[0], "sample")
     return Read(values, samples, checked_names(given.features, values.shape[1], "feature"), given.fresh)
+
+
+def stays_sparse(values: Any) -> bool:
+    """Whether values as they were read are sparse and are held so: where no entry is missing."""
+    return is_sparse(values) and is_complete(values)
 
 
 def _values_and_names(X: Any, dtype: Any) -> Read:
@@ -84,6 +102,10 @@ def _as_float_matrix(values: Any) -> NDArray[np.floating]:
             f"X must be two-dimensional (samples by features); got {array.ndim} dimension(s), shape {array.shape}; "
             "reshape it, e.g. X.reshape(1, -1) for one sample"
         )
-    if array.shape[0] < 1 or array.shape[1] < 1:
-        raise ValueError(f"X must have at least one sample and one feature; got shape {array.shape}; pass some data")
+    _check_shape(array.shape)
     return array if array.dtype.kind == "f" else array.astype(np.float64)
+
+
+def _check_shape(shape: tuple[int, ...]) -> None:
+    if shape[0] < 1 or shape[1] < 1:
+        raise ValueError(f"X must have at least one sample and one feature; got shape {shape}; pass some data")

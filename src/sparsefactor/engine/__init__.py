@@ -26,7 +26,7 @@ def build_engine(data: Data, prior: Prior, backend: str = "auto", n_threads: int
         inner = build_engine(data.without_design(), extended(prior, len(data.design.basis)), backend, n_threads)
         return PinnedEngine(inner, data, prior)
     if backend == "reference":
-        return ReferenceEngine(data, prior)
+        return ReferenceEngine(data.dense(), prior)
     try:
         import numba  # noqa: F401
     except ImportError as problem:

@@ -169,8 +169,8 @@ class CpuEngine(CpuSamples, CpuMoves, RowVerbs):
         before = self._by_factor(rows)
         after = []
         for problem in self.blocks.problems:
-            mu, s2, eta = self.memory.take(3, K, len(problem.Y))
-            after.append(FactorMajor(mu, s2, eta, self.memory.take(len(problem.Y))))
+            mu, s2, eta = self.memory.take(3, K, len(problem.row_ss))
+            after.append(FactorMajor(mu, s2, eta, self.memory.take(len(problem.row_ss))))
         space = self._take(self._vi_spaces, self.vi_rounds, self._vi_scratch)
         tiles, scratch = space
         seen_by = [seen._replace(prior_row=by_rows(prior_row, own)) for own in self.blocks.rows]
@@ -201,6 +201,7 @@ class CpuEngine(CpuSamples, CpuMoves, RowVerbs):
         strong = isinstance(self.prior.inclusion, Beta) and self.prior.inclusion.a + self.prior.inclusion.b > MOST_SURE
         plain = self.prior.noise == "feature" and not self.masked and not self.prior.grouped
         plain = plain and self.prior.n_modules == 1 and len(self.blocks) == 1 and self.exchange is HERE
+        plain = plain and not self.data.is_sparse
         if joint or given or strong or not small or not plain:
             return None
         return SmallVI(self.blocks.problems[0], self.prior, self.vi_constants, self.memory)

@@ -185,7 +185,7 @@ class CpuMoves:
                 B=B[part],
                 group=problem.group,
                 logit=np.ascontiguousarray(by_rows(logit, part)),
-                terms=take(FIELDS, len(problem.Y)),
+                terms=take(FIELDS, len(problem.row_ss)),
                 sums=sums[before_us + tiles.start : before_us + tiles.stop],
             )
             for problem, part, tiles in zip(self.blocks.problems, self.blocks.rows, self.blocks.tiles, strict=True)

@@ -52,7 +52,7 @@ class ModulePass:
         take = self.memory.take
         mu, s2, eta = take(3, G, K)
         after = ModuleRows(mu, s2, eta, take(G), take(G, M), take(G, K, M))
-        outers = [take(len(p.Y) if self.masked else 0, packed_size(K), dtype=dtype) for p in problems]
+        outers = [take(len(p.row_ss) if self.masked else 0, packed_size(K), dtype=dtype) for p in problems]
         space = self._take()
         tiles, modules, scratch = space
         mask, of, of_tiles = 0 if self.masked else None, self.blocks.of, self.blocks.of_tiles

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from .. import __version__
 from ..annotated import from_anndata, from_mudata
 from ..checks import checked_choice
+from ..data import stays_sparse
 from ..mcmc import sample
 from ..model import Beta, Prior
 from ..posterior import MCMCPosterior, VIPosterior
@@ -36,8 +37,9 @@ def sparse_factors(
 ) -> Any:
     """Fit sparse factors to an AnnData or MuData, and write them into it.
 
-    Zeros count as observed, in a sparse matrix too; NaN is missing. What is sparse or backed is read in blocks and held
-    dense once, in `dtype`. Factors that the data do not support are left out; the strongest comes first.
+    Zeros count as observed, in a sparse matrix too; NaN is missing. What is sparse stays so unless entries are NaN;
+    what is backed is read in blocks, and held once, in `dtype`. Factors that the data do not support are left out; the
+    strongest comes first.
 
     Parameters
     ----------
@@ -91,11 +93,12 @@ def sparse_factors(
         )
     read = from_mudata if hasattr(adata, "mod") else from_anndata
     dtype = np.dtype(options.get("dtype", np.float64))
-    p = METHODS[inference](read(adata, dtype, layer, None if mask_var is None else kept), prior, **options)
+    given = read(adata, dtype, layer, None if mask_var is None else kept)
+    p = METHODS[inference](given, prior, **options)
     settings = {"inference": inference, "n_factors": int(prior.K), "noise": prior.noise, "zeros": "observed"}
-    settings["held"] = f"dense, {dtype}"
-    given = {"layer": layer, "mask_var": mask_var if isinstance(mask_var, str) else None}
-    write(adata, p, kept, key_added, settings | {name: value for name, value in given.items() if value is not None})
+    settings["held"] = f"{'sparse' if stays_sparse(given.values) else 'dense'}, {dtype}"
+    named = {"layer": layer, "mask_var": mask_var if isinstance(mask_var, str) else None}
+    write(adata, p, kept, key_added, settings | {name: value for name, value in named.items() if value is not None})
     return adata if copy else None
 
 

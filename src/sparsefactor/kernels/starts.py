@@ -108,6 +108,24 @@ class StartMatrix:
         return StartMatrix(self.data, self.exchange, holes, self.base), change, size
 
 
+class SparseStartMatrix(StartMatrix):
+    """The same of data that are held sparse, by products with what is not zero."""
+
+    def __init__(self, data: Data, exchange: Exchange) -> None:
+        super().__init__(data, exchange)
+        Y = data.Y if self.base is None or data.design is None else data.Y.less(self.base, data.design.basis)
+        self.Y = Y / self.scale
+
+    def feature_gram(self) -> Array:
+        return np.asarray(self.Y.feature_gram())
+
+    def times(self, V: Array) -> Array:
+        return np.asarray(self.Y.times(V))
+
+    def back(self, L: Array) -> Array:
+        return np.asarray(self.Y.back(L))
+
+
 class StartVerbs:
     """The verbs for one data set, its rows in arrays of the library `on`."""
 
@@ -138,7 +156,8 @@ class StartVerbs:
 
     def start_matrix(self) -> Any:
         """The data as starts see them."""
-        return StartMatrix(self.data, self.exchange)
+        own = SparseStartMatrix if self.data.is_sparse and self.exchange is HERE else StartMatrix
+        return own(self.data, self.exchange)
 
     def start_normals(self, n: int, size: float, stream: RowStream) -> Array:
         """Loadings (G, n) of a start: normals with this standard deviation, by counter."""

@@ -66,7 +66,7 @@ def settings_of(data: Data, prior: Prior, engine: str, precision: str, **setting
     """Everything that decides the draws, apart from how many there are, as JSON holds it."""
     init = settings.pop("init")
     names = [data.feature_names.astype(str), data.sample_names.astype(str)]
-    arrays = [data.Y, data.offset, data.scale, data.unit, *names]
+    arrays = [*(data.Y.digest_arrays if data.is_sparse else [data.Y]), data.offset, data.scale, data.unit, *names]
     hidden: list[Any] = [] if data.observed is None else [data.observed]
     if data.design is not None and data.design.covariates is not None:
         hidden.append(data.design.basis)

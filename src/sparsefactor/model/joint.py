@@ -38,7 +38,7 @@ def log_joint(
     Z, tau = np.asarray(Z, dtype=bool), np.atleast_1d(tau)
     weights = tau[:, None] if prior.noise == "feature" else tau[None, :]
     observed = np.ones(data.Y.shape, dtype=bool) if data.observed is None else data.observed
-    density = 0.5 * (np.log(weights) - LOG_2PI) - 0.5 * weights * (data.Y - L @ F) ** 2
+    density = 0.5 * (np.log(weights) - LOG_2PI) - 0.5 * weights * (data.dense().Y - L @ F) ** 2
     total = float(density[observed].sum())
     of_row = prior.by_row(alpha)
     slab = 0.5 * (np.log(of_row) - LOG_2PI) - 0.5 * of_row * L**2

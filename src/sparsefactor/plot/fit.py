@@ -76,7 +76,7 @@ def observed_fitted(p: Any, X: Any) -> Figure:
     >>> figure = sf.plot.observed_fitted(p, X)
     """
     checked(p)
-    data, fitted = as_data(X), p.predicted()
+    data, fitted = as_data(X).dense(), p.predicted()
     if fitted.shape != (data.n_samples, data.n_features):
         raise ValueError(
             f"X must be the data of the fit, of shape {fitted.shape}; got {(data.n_samples, data.n_features)}; "

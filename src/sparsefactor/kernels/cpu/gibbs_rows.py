@@ -16,6 +16,7 @@ from .compiled import EXACT, njit
 from .gibbs_active import sample_l, sample_z
 from .packed import packed_size, unpack
 from .philox import standard_gamma, units
+from .products import beside, times, weigh
 from .shares import GRAM_ROWS, row_grams
 from .tiles import copy_matrix
 
@@ -90,7 +91,7 @@ def residual(l, A, b):
 def gibbs_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, stream, sums, scratch):
     """The row pass of tiles first_tile .. last_tile, leaving each tile's sums in `sums`."""
     # Every field is looked up once, here: a look-up counts references, which inner loops must not.
-    _, row_ss, half_count, tau_shape, start, columns, lists_missing = problem[:7]
+    Y, row_ss, half_count, tau_shape, start, columns, lists_missing = problem[:7]
     noise_shape, noise_rate = problem.noise_shape, problem.noise_rate
     F, gram, share, packed_gram, alphas, logits, logit_row, scale = message
     group = problem.group
@@ -104,15 +105,15 @@ def gibbs_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, stre
     G, K = L_in.shape
     masked, per_row, grouped = lists_missing.shape[0] > 0, logits.shape[0] > 1, alphas.shape[0] > 1
     A = own_gram if masked else gram
+    off = beside(Y, F)
     for k in range(K):
         logit[k] = logits[0, k]
         alpha[k] = alphas[0, k]
     for t in range(first_tile, last_tile):
         tile = t * problem.tile
         R = min(problem.tile, G - tile)
-        Y = problem.Y[tile : tile + R]
         B, weighted = b_tile[: R * K].reshape(R, K), weighted_tile[: R * K].reshape(R, K)
-        np.dot(Y, F, B)
+        times(Y, tile, R, F, off, B)
         LL, terms, count, l2 = sums.LL[t], sums.terms[t], sums.included[t], sums.l2[t]
         for k in range(K):
             for g in range(alphas.shape[0]):
@@ -165,7 +166,7 @@ def gibbs_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, stre
 
         for s in range(R * K):
             narrow[s] = weighted_tile[s]
-        np.dot(narrow[: R * K].reshape(R, K).T, Y, LY)
+        weigh(narrow[: R * K].reshape(R, K).T, Y, tile, R, LY)
         copy_matrix(LY, sums.LY[t])
         if masked:
             # LL is of the rows that list what is missing; the others' part is all in what samples add to it.

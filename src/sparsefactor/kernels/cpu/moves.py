@@ -24,6 +24,7 @@ from ..noise import STREAM_L, STREAM_Z
 from .compiled import INLINE_STRICT, STRICT, njit
 from .lanes import LANES, exp_lane, log_lane
 from .philox import normal, unit_pair
+from .products import beside, times
 
 STREAM_OF_Z, STREAM_OF_L = np.uint64(STREAM_Z), np.uint64(STREAM_L)
 FIELDS = 10  # of `terms`
@@ -89,10 +90,11 @@ def over_rows(kernel: Any, sums: bool = False) -> Any:
 def open_rows(first_tile, last_tile, rows, Y, Z, L, weighted, scale, product):
     """The rows as they are before a move, and b. weighted: (N, K) of Y's type; product: (tile, K) of Y's type."""
     G, K = L.shape
+    off = beside(Y, weighted)
     for t in range(first_tile, last_tile):
         tile = t * rows.tile
         R = min(rows.tile, G - tile)
-        np.dot(Y[tile : tile + R], weighted, product[:R])
+        times(Y, tile, R, weighted, off, product[:R])
         for r in range(R):
             i = tile + r
             for k in range(K):

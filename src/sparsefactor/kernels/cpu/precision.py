@@ -13,6 +13,7 @@ from ..contract import LOOSE, TAU_WIDTH, TRIES
 from ..noise import STREAM_SLICE
 from .compiled import EXACT, OPTIONS, njit
 from .philox import unit_pair
+from .products import as_entries, row_of, weigh
 
 STREAM_OF_SLICES = np.uint64(STREAM_SLICE)
 ROWS_PER_INVERSE = 64  # the inverse is built afresh after as many rows
@@ -94,17 +95,19 @@ def draw_own(k, x, z, tau, v, V, Q, fit, alpha, odds, shape, rate, row, stream):
 @njit(**OPTIONS)
 def weighted_sums(first_tile, last_tile, problem, L, tau, C, M):
     """The tiles' parts of C = L'DY and M = L'DL; C: (tiles, K, N), M: (tiles, K, K)."""
-    G, K = L.shape
+    (G, K), Y = L.shape, problem.Y
     for t in range(first_tile, last_tile):
         tile = t * problem.tile
         R = min(problem.tile, G - tile)
-        own, Y = L[tile : tile + R], problem.Y[tile : tile + R]
-        weighted, narrow = np.empty((R, K)), np.empty((R, K), problem.Y.dtype)
+        own = L[tile : tile + R]
+        weighted = np.empty((R, K))
         for r in range(R):
             for k in range(K):
                 weighted[r, k] = tau[tile + r] * own[r, k]
-                narrow[r, k] = weighted[r, k]
-        C[t] = np.dot(narrow.T, Y)
+        narrow = as_entries(weighted, Y)
+        LY = np.empty((K, C.shape[2]), narrow.dtype)
+        weigh(narrow.T, Y, tile, R, LY)
+        C[t] = LY
         M[t] = np.dot(weighted.T, own)
 
 
@@ -124,7 +127,7 @@ def draw_precisions(begin, end, done, problem, Z, L, tau, C, M, state, alpha, lo
         if (done + i - begin) % ROWS_PER_INVERSE == 0:
             inverse[:] = np.linalg.inv(M)
             CC[:] = np.dot(C, C.T)
-        y, l, before = problem.Y[i], L[i], tau[i]
+        y, l, before = row_of(problem.Y, i), L[i], tau[i]
         yy, rate, row = problem.row_ss[i], problem.noise_rate[i], np.uint64(problem.first + i)
         a = 0.0
         for k in range(K):

@@ -20,6 +20,7 @@ from ..contract import Array, Message, Sums
 from .compiled import OPTIONS, njit
 from .lanes import LANES
 from .packed import pack, packed_size
+from .products import block_of
 from .shares import entries_by_sample
 
 assert LANES == TILE_LANES  # rows of a tile come in whole groups
@@ -28,7 +29,7 @@ assert LANES == TILE_LANES  # rows of a tile come in whole groups
 class Problem(NamedTuple):
     """All of the data and the prior that a row pass reads. The mask is a list of columns for each row."""
 
-    Y: NDArray[np.floating]  # (G, N)
+    Y: Any  # (G, N), or `Sparse`; not to be indexed: see products.py
     row_ss: Array  # (G,)
     half_count: Array  # (G,) half the number of observed entries
     tau_shape: Array  # (G,)
@@ -62,7 +63,7 @@ def build_problem(data: Data, prior: Prior, rows: slice, tile: int) -> Problem:
     count, G = data.row_count[rows], data.n_features
     noise_rate = np.array(np.broadcast_to(prior.noise_rate if prior.noise == "feature" else 1.0, G))
     return Problem(
-        Y=np.ascontiguousarray(data.Y[rows]),
+        Y=block_of(data, rows),
         row_ss=data.row_ss[rows],
         half_count=0.5 * count,
         tau_shape=prior.noise_shape + 0.5 * count,

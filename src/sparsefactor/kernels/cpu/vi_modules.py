@@ -17,6 +17,7 @@ from ..contract import Array
 from .compiled import INLINE, OPTIONS, njit
 from .lanes import LARGEST_EXPONENT, exp_lane, log_lane
 from .packed import packed_offset, packed_size, unpack
+from .products import beside, times, weigh
 from .shares import GRAM_ROWS, row_grams
 from .tiles import copy_matrix
 
@@ -192,7 +193,7 @@ def module_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sum
     outers: (G, T) for masked data, what each row adds to its listed samples.
     """
     # Every field is looked up once, here: a look-up counts references, which inner loops must not.
-    _, row_ss, half_count, tau_shape, start, columns, lists_missing = problem[:7]
+    Y, row_ss, half_count, tau_shape, start, columns, lists_missing = problem[:7]
     F, gram, share, packed_gram, alpha, log_alpha, scale, logit, log_out = message
     mu_in, s2_in, _, _, member_in, within_in = rows_in
     mu, s2, eta, tau_out, member, within = rows_out
@@ -201,13 +202,13 @@ def module_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sum
     feature_noise, noise_shape, noise_rate = problem.feature_noise, problem.noise_shape, problem.noise_rate
     K, M = l.shape
     G = mu_in.shape[0]
+    off = beside(Y, F)
     if mask is None:
         copy_matrix(gram, A)
     for t in range(first_tile, last_tile):
         tile = t * problem.tile
         R = min(problem.tile, G - tile)
-        Y = problem.Y[tile : tile + R]
-        np.dot(Y, F, b[: R * K].reshape(R, K))
+        times(Y, tile, R, F, off, b[: R * K].reshape(R, K))
         terms = sums.terms[t]
         count, l2 = sums.included[t, :, 0], sums.l2[t, :, 0]
         members, active_in = modules.members[t], modules.active_in[t]
@@ -288,6 +289,6 @@ def module_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sum
                 sign = -1.0 if lists_missing[i] else 1.0
                 for s in range(len(packed)):
                     outers[i, s] = sign * packed[s]
-        np.dot(weighted[: K * R].reshape(K, R), Y, LY)
+        weigh(weighted[: K * R].reshape(K, R), Y, tile, R, LY)
         copy_matrix(LY, sums.LY[t])
         unpack(packed_LL, sums.LL[t])

@@ -18,6 +18,7 @@ from ..contract import Array
 from .compiled import OPTIONS, njit
 from .lanes import LANES
 from .packed import packed_size
+from .products import beside, times, weigh
 from .shares import GRAM_ROWS, row_grams
 from .tiles import copy_matrix
 from .vi_lanes import (
@@ -145,7 +146,7 @@ def vi_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sums, s
     for groups: None for one group, anything else for several.
     """
     # Every field is looked up once, here: a look-up counts references, which inner loops must not.
-    _, row_ss, half_count, tau_shape, start, columns, lists_missing = problem[:7]
+    Y, row_ss, half_count, tau_shape, start, columns, lists_missing = problem[:7]
     noise_shape, noise_rate = problem.noise_shape, problem.noise_rate
     F, gram, share, packed_gram, alpha, prior, prior_row, scale = message
     group = problem.group
@@ -154,6 +155,7 @@ def vi_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sums, s
     W, b_tile, l_tile, weighted, narrow, LY, b, a_kk, mean, var, y, delta, grams, A, position = scratch
     G, K = mu_in.shape[1], gram.shape[0]
     per_row = prior.shape[1] > 1
+    off = beside(Y, F)
     W[:] = 1.0
     for k in range(K):
         a_kk[k] = gram[k, k]
@@ -162,8 +164,7 @@ def vi_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sums, s
     for t in range(first_tile, last_tile):
         tile = t * problem.tile
         R = min(problem.tile, G - tile)
-        Y = problem.Y[tile : tile + R]
-        np.dot(Y, F, b_tile[: R * K].reshape(R, K))
+        times(Y, tile, R, F, off, b_tile[: R * K].reshape(R, K))
         LL, terms, count, l2 = sums.LL[t], sums.terms[t], sums.included[t], sums.l2[t]
         for k in range(K):
             for g in range(alpha.shape[1]):
@@ -251,7 +252,7 @@ def vi_tiles(first_tile, last_tile, problem, message, rows_in, rows_out, sums, s
                 terms[1] += 0.5 * (count[k, g] - alpha[k, g] * l2[k, g])
         for s in range(K * R):
             narrow[s] = weighted[s]
-        np.dot(narrow[: K * R].reshape(K, R), Y, LY)
+        weigh(narrow[: K * R].reshape(K, R), Y, tile, R, LY)
         copy_matrix(LY, sums.LY[t])
         np.dot(weighted[: K * R].reshape(K, R), l_tile[: K * R].reshape(K, R).T, LL)
         for k in range(K):
