@@ -70,7 +70,7 @@ def test_the_log_joint_is_that_of_the_data_as_they_are(prior):
     # With holes, the features' means are part of the model (1.11).
     means = draws["intercept"].values
     value = sf.model.log_joint(
-        data.without(means[:, None]),
+        data.without(means[:, None], np.ones((1, data.n_samples))),
         prior.in_units_of(data),
         L=draws["loadings"].values,
         F=draws["activations"].values.T,

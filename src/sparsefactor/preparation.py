@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,13 +21,14 @@ def prepared(
     covariates: Any,
     covariate_loadings: str,
     dtype: Any = np.float64,
+    read: Callable[..., Data] = as_data,
 ) -> tuple[Data, Prior]:
     """Data at an ordinary size with their design, and the prior matched to them; all checked.
 
-    X: what `as_data` takes; a `Data` is taken as it is, its design included.
+    X: what `as_data` takes; a `Data` is taken as it is, its design included. read: in the place of `as_data`.
     """
     checked = checked_prior(prior, n_factors)
-    data = as_data(X, center=center, scale=scale, dtype=dtype)
+    data = read(X, center=center, scale=scale, dtype=dtype)
     checked.check_fits(data)
     if not isinstance(X, Data):
         data = data.with_design(covariates, center, covariate_loadings)

@@ -9,7 +9,7 @@ from typing import Any
 from .version import __version__
 
 # Where draws go and what is shown meanwhile does not change the result.
-LEFT_OUT = {"callback", "progress", "path", "checkpoint_seconds", "n_jobs", "n_threads"}
+LEFT_OUT = {"callback", "progress", "path", "checkpoint_seconds", "n_jobs", "n_threads", "client"}
 
 
 def record_of(method: str, options: Any) -> dict[str, Any]:

@@ -1,6 +1,9 @@
 """The engines that are compared with the oracle: one line each."""
 
+from tests.helpers.shards import Here
+
 from sparsefactor.engine.cpu import CpuEngine
+from sparsefactor.engine.dask.engine import DaskEngine
 from sparsefactor.kernels.reference import ReferenceEngine
 
 COMPARED = {
@@ -10,4 +13,5 @@ COMPARED = {
 ENGINES = COMPARED | {
     "reference": ReferenceEngine,
     "cpu in blocks": lambda data, prior: CpuEngine(data, prior, 2, cuts=(1,), _split_small=True),
+    "on workers": lambda data, prior: DaskEngine(data, prior, Here(2)),
 }

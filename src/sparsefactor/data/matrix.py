@@ -16,7 +16,7 @@ from ..computed import computed
 from ..containers import ARRAY
 from ..design import FLAT, Design, design_of
 from .sparse import SparseRows
-from .tiles import Tree, slices, tile_rows
+from .tiles import Node, Tree, slices, tile_rows
 
 CHUNK_ENTRIES = 1_000_000
 # What is computed of the whole matrix, and of each row.
@@ -152,13 +152,15 @@ class Data:
     @computed
     def column_ss(self) -> NDArray[np.float64]:
         """(N,) sum of squares of each sample."""
-        tree = Tree()
-        for number, tile in enumerate(self.tiles()):
-            total = np.zeros(self.n_samples)
-            for rows in self.chunks(tile):
-                total += np.einsum("ij,ij->j", self.Y[rows], self.Y[rows], dtype=np.float64)
-            tree.add(number, (total,))
+        tree = Tree(Node(0, number, (self.tile_squares(tile),)) for number, tile in enumerate(self.tiles()))
         return np.asarray(tree.total()[0])
+
+    def tile_squares(self, tile: slice) -> NDArray[np.float64]:
+        """(N,) sum of squares of each sample, of a tile's rows."""
+        total = np.zeros(self.n_samples)
+        for rows in self.chunks(tile):
+            total += np.einsum("ij,ij->j", self.Y[rows], self.Y[rows], dtype=np.float64)
+        return total
 
     @computed
     def unit_scale(self) -> float:
@@ -166,14 +168,20 @@ class Data:
         biggest = max(max(float(self.Y[rows].max()), -float(self.Y[rows].min())) for rows in self.chunks())
         if biggest == 0.0:
             return 1.0
-        total = sum(float(np.sum((self.Y[rows] / biggest) ** 2)) for rows in self.chunks())
-        return biggest * float(np.sqrt(total / self.n_observed))
+        return biggest * float(np.sqrt(sum(self.chunk_squares(biggest)) / self.n_observed))
+
+    def chunk_squares(self, biggest: float) -> list[float]:
+        """Sums of squares of each chunk of rows, all entries divided by `biggest`."""
+        return [float(np.sum((self.Y[rows] / biggest) ** 2)) for rows in self.chunks()]
 
     def at_ordinary_size(self) -> Data:
         """The same data, divided by a power of two where products of squares might leave float64's range."""
         if ORDINARY[0] <= self.unit_scale <= ORDINARY[1]:
             return self
-        unit = 2.0 ** round(np.log2(self.unit_scale))
+        return self.divided(2.0 ** round(np.log2(self.unit_scale)))
+
+    def divided(self, unit: float) -> Data:
+        """The same data over `unit`."""
         if self.is_sparse:
             return replace(self, Y=self.Y / self.Y.dtype.type(unit), unit=self.unit * unit)
         Y = self.room()
@@ -206,7 +214,7 @@ class Data:
     def with_design(self, covariates: Any, center: bool, loadings: str = "flat") -> Data:
         """The same with covariates, and an intercept where there are holes and the data are centred."""
         design = design_of(covariates, self.sample_names, center=center, holes=not self.is_complete, loadings=loadings)
-        return self if design is None else replace(self, design=design)
+        return self if design is None else self.with_this(design)
 
     @property
     def base_precision(self) -> float:
@@ -227,6 +235,10 @@ class Data:
             gram = (seen @ outer).reshape(-1, len(C), len(C)) + FLAT * np.eye(len(C))
             base[rows] = np.linalg.solve(gram, ((left * seen) @ C.T)[:, :, None])[:, :, 0]
         return base
+
+    def residual(self) -> Data:
+        """The data without what their design explains by least squares, and without a design."""
+        return self.less(self.regression())
 
     def less(self, base: NDArray[np.float64]) -> Data:
         """The data without what loadings (G, d) on the design's directions explain, and without a design."""
@@ -269,7 +281,11 @@ class Data:
 
     def without_design(self) -> Data:
         """The same without directions that are held fixed."""
-        own = replace(self, design=None)
+        return self.with_this(None)
+
+    def with_this(self, design: Design | None) -> Data:
+        """The same with another design; what is known of the values stays known."""
+        own = replace(self, design=design)
         vars(own).update({name: vars(self)[name] for name in (*OF_THE_WHOLE, *BY_ROW) if name in vars(self)})
         return own
 

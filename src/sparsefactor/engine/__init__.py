@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ..data import Data
@@ -12,13 +14,24 @@ from ..model import Prior
 BACKENDS = ("auto", "cpu", "reference")
 
 
-def build_engine(data: Data, prior: Prior, backend: str = "auto", n_threads: int | None = None) -> Engine:
-    """The engine called `backend` for this data and prior; "auto" is "cpu". n_threads=None: every core."""
+def build_engine(
+    data: Data, prior: Prior, backend: str = "auto", n_threads: int | None = None, client: Any = None
+) -> Engine:
+    """The engine called `backend` for this data and prior; "auto" is "cpu". n_threads=None: every core.
+
+    client: of a Dask cluster, on whose workers the rows then are.
+    """
     if not isinstance(backend, str) or backend not in BACKENDS:
         raise ValueError(f"backend must be one of {BACKENDS}; got {backend!r}; choose one of them")
     whole = isinstance(n_threads, int | np.integer) and not isinstance(n_threads, bool)
     if n_threads is not None and not (whole and n_threads >= 1):
         raise ValueError(f"n_threads must be a whole number of at least 1; got {n_threads!r}; pass None for every core")
+    if client is not None:
+        if backend not in ("auto", "cpu"):
+            raise ValueError(f'a cluster\'s workers have the engine "cpu"; got backend={backend!r}; leave it out')
+        from .dask.engine import DaskEngine
+
+        return DaskEngine(data, prior, client)
     if data.design is not None:
         from .pinned import PinnedEngine, extended
 

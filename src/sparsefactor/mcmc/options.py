@@ -43,6 +43,7 @@ class Options:
     force: bool
     until: str | None
     max_seconds: float | None
+    client: Any = None
 
     def __post_init__(self) -> None:
         for name, least in (("n_chains", 1), ("n_warmup", 0), ("n_draws", 1), ("thin", 1), ("seed", 0), ("n_jobs", 1)):

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..checks import seed_number
 from ..diagnostics import SamplingWarning
+from ..engine.readers import reader_for
 from ..engine.threads import single_blas_thread
 from ..gibbs.moves import MOVES
 from ..model import Prior
@@ -55,6 +56,7 @@ def sample(
     force: bool = False,
     until: str | None = None,
     max_seconds: float | None = None,
+    client: Any = None,
 ) -> MCMCPosterior:
     """Draw from the posterior of the sparse factor model given X by collapsed Gibbs sampling.
 
@@ -64,7 +66,8 @@ def sample(
     Parameters
     ----------
     X : (n_samples, n_features) array or frame
-        NaN where missing.
+        NaN where missing. Or, read a part at a time: a dask array, a zarr array or path, a Parquet folder, an AnnData
+        that is backed by a file.
     prior : Prior, optional
         What is known beforehand.
     n_factors : int, optional
@@ -119,6 +122,9 @@ def sample(
         the n_draws it ends with. In memory that may be much: pass a path. mc.record["ended"] says how it ended.
     max_seconds : float, optional
         With until, no stretch begins that would probably end later than that.
+    client : dask.distributed.Client, optional
+        Features then live on the workers of its cluster, which read them themselves where X is not in memory. The
+        result is the same.
 
     Returns
     -------
@@ -156,13 +162,14 @@ def sample(
         force=bool(force),
         until=until,
         max_seconds=max_seconds,
+        client=client,
     )
     settings = {"center": center, "scale": scale, "covariates": covariates, "covariate_loadings": covariate_loadings}
     watcher = Watcher(callback)
     bars = Bars() if is_shown(progress) else None
     # Starts, sweeps and moments: no sum depends on the number of BLAS threads.
     with single_blas_thread(), bars or nullcontext():
-        data, prior = prepared(X, prior, n_factors, **settings)
+        data, prior = prepared(X, prior, n_factors, read=reader_for(client), **settings)
         stretches = stretches_of(data, prior, options, watcher, bars)
         result, verdict = run_until(stretches, options, watcher)
     if not verdict.ok:

@@ -41,7 +41,7 @@ def stretches_of(
     if isinstance(options.init, Start):
         options = replace(options, init=own_start(options.init, data, prior))
     n_threads = threads_per_chain(options.n_jobs, options.n_chains)
-    engine = build_engine(data, prior, options.backend, n_threads)
+    engine = build_engine(data, prior, options.backend, n_threads, options.client)
     gibbs = Gibbs(data, prior, engine, moves_for(engine, options.moves))
     options = replace(options, moves=tuple(move.name for move in gibbs.moves))
     labels = Labels.of(data)

@@ -38,7 +38,7 @@ def in_units_of(prior: Prior, data: Data) -> Prior:
     if prior.settled:
         return prior
     if data.design is not None and data.design.covariates is not None:
-        return in_units_of(prior, data.less(data.regression()))  # what covariates explain is not in these units
+        return in_units_of(prior, data.residual())  # what covariates explain is not in these units
     wanted = {"feature": data.n_features, "sample": data.n_samples}.get(prior.noise, 0)
     rate = prior.noise_rate
     if rate is None:

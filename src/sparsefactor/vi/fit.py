@@ -13,6 +13,7 @@ import numpy as np
 
 from ..checks import check_watching, checked_choice, checked_count, checked_flag, checked_number, seed_number
 from ..engine import build_engine
+from ..engine.readers import reader_for
 from ..engine.threads import single_blas_thread
 from ..kernels.protocol import Engine
 from ..model import Prior
@@ -59,6 +60,7 @@ class Options:
     n_threads: int | None
     progress: bool | None
     callback: Callback | None
+    client: Any = None
 
     def __post_init__(self) -> None:
         if self.n_trials != "auto":
@@ -104,13 +106,15 @@ def fit_vi(
     n_threads: int | None = None,
     progress: bool | None = None,
     callback: Callback | None = None,
+    client: Any = None,
 ) -> VIPosterior:
     """Fit the sparse factor model to X by coordinate-ascent variational inference.
 
     Parameters
     ----------
     X : (n_samples, n_features) array or frame
-        NaN where missing.
+        NaN where missing. Or, read a part at a time: a dask array, a zarr array or path, a Parquet folder, an AnnData
+        that is backed by a file.
     prior : Prior, optional
         What is known beforehand.
     n_factors : int, optional
@@ -161,6 +165,9 @@ def fit_vi(
     callback : function of VIProgress, optional
         Called after each iteration. Where it returns True the search ends with the best state so far, and its
         `status` is STOPPED.
+    client : dask.distributed.Client, optional
+        Features then live on the workers of its cluster, which read them themselves where X is not in memory. The
+        result is the same.
 
     Returns
     -------
@@ -195,12 +202,13 @@ def fit_vi(
         n_threads=n_threads,
         progress=progress,
         callback=callback,
+        client=client,
     )
     settings = {"center": center, "scale": scale, "covariates": covariates, "covariate_loadings": covariate_loadings}
     bars = Bars() if is_shown(progress) else None
     with single_blas_thread(), bars or nullcontext():
-        data, prior = prepared(X, prior, n_factors, dtype=dtype, **settings)
-        engine = build_engine(data, one_module(prior), options.backend, options.n_threads)
+        data, prior = prepared(X, prior, n_factors, dtype=dtype, read=reader_for(client), **settings)
+        engine = build_engine(data, one_module(prior), options.backend, options.n_threads, client)
         return _fit(engine, prior, options, bars)
 
 

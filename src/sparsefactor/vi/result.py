@@ -88,6 +88,7 @@ def posterior(
     modules: dict[str, Any] = {}
     if cavi.prior.n_modules > 1:
         state = largest_first(cavi, state)
+        state = state._replace(rows=cavi.engine.vi_fetch(state.rows))
         modules = summary(cavi, state)
     rows, columns = state.rows, state.columns
     mean = rows.eta * rows.mu
@@ -102,6 +103,7 @@ def posterior(
     order, signs = arrangement(sums, mean)
     sums = sums.take(order)
     rows, columns = taken(cavi.engine, rows, columns, order, signs)
+    rows = cavi.engine.vi_fetch(rows)
     rows, columns, _, terms, elbo = in_units_of_x(state._replace(rows=rows, columns=columns), data)
     if modules:
         modules["module_rate_mean"] = np.ascontiguousarray(modules["module_rate_mean"][:, order])

@@ -1,0 +1,13 @@
+"""Rows on the workers of a Dask cluster.
+
+Each worker holds a *shard*: neighbouring tiles of rows, the data of these and their states. Whoever asks the engine at
+the client for a verb has all shards run it at once, each on its own rows, with the CPU engine's own text; the client
+runs it too, on no rows at all. Wherever that text needs a sum over all rows it asks its exchange (kernels/exchange.py):
+shards send the branches of the tree that they have, the client adds them, and sends the sum back where rows wait for
+it. So there is one text of every verb, and the bits of a result do not depend on who has which rows.
+
+    shard.py     a worker's rows, and the verbs run on them
+    cluster.py   shards on workers: calls, answers, and what is done when a worker is lost
+    engine.py    the engine at the client, its rows handles
+    loading.py   the data: read by the workers, or sent to them
+"""

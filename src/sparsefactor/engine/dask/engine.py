@@ -1,0 +1,211 @@
+"""The engine at the client: every verb asked of all shards at once; rows are handles."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...data import Data
+from ...kernels.contract import Array, GibbsColumns, GibbsRows, Message, Sums, VIColumns, VIRows
+from ...model import Prior
+from ..pinned import extended
+from .cluster import Cluster, Cut, Handle
+from .loading import ClusterData, sent
+from .shard import engine_on
+
+# What a verb returns, each by its kind: "r" rows or whatever else is kept on the workers, "l" a list of such, "v" what
+# the client has. Kinds of one letter are of a verb that returns one thing. Those of "g" are joined by row.
+VERBS = {
+    "start_matrix": "r", "start_normals": "r", "start_turn": "r", "start_join": "r", "start_products": "v",
+    "start_bend": "vv", "vi_place": "r", "vi_fetch": "g", "gibbs_place": "r", "gibbs_fetch": "g", "gibbs_return": "r",
+    "gibbs_tally": "r", "gibbs_tally_add": "r", "gibbs_tally_fetch": "g", "gibbs_tally_return": "r", "vi_regress": "r",
+    "gibbs_regress": "r", "vi_spread": "v", "vi_slide": "r", "gibbs_products": "vv", "gibbs_slide": "r", "vi_draw": "r",
+    "vi_scatter": "r", "vi_at_draw": "r", "vi_take": "r", "vi_clear": "r", "vi_put": "r", "vi_turn": "r",
+    "vi_unsorted": "r", "vi_sortings": "l", "vi_sort": "rvv", "vi_order_modules": "r", "gibbs_deal": "r",
+    "gibbs_members": "r", "gibbs_module_counts": "vv", "vi_counts": "vv", "gibbs_counts": "vv", "vi_content": "v",
+    "vi_column_rss": "v", "gibbs_column_rss": "v", "vi_likelihood": "v", "vi_assignment_gain": "v", "vi_shears": "r",
+    "vi_row_pass": "rv", "gibbs_row_pass": "rv", "gibbs_shear": "rv", "gibbs_rotate": "rvv", "gibbs_columns": "rvv",
+    "gibbs_precisions": "rv",
+}  # fmt: skip
+# Arguments of the host's that have a row for each feature: by verb, their places, and the axis of the rows.
+OF_THE_HOST = {
+    "vi_place": ((0, 1), 0), "gibbs_place": ((0,), 0), "gibbs_tally_return": ((0,), 1), "start_turn": ((0,), 0),
+    "start_join": ((0, 1), 0), "start_products": ((0,), 0), "start_bend": ((0,), 0), "vi_sort": ((1,), 0),
+}  # fmt: skip
+
+
+class DaskEngine:
+    """`Engine` whose rows are on the workers of a cluster; results are those of the CPU engine, to the bit."""
+
+    def __init__(self, data: Data, prior: Prior, client: Any = None, *, _cluster: Cluster | None = None) -> None:
+        self.data, self.prior = data, prior.in_units_of(data)
+        if _cluster is None:
+            _cluster = data.cluster if isinstance(data, ClusterData) else sent(client, data)
+        self.cluster = _cluster
+        design = data.design
+        whole = None if design is None else extended(self.prior, len(design.basis))
+        G = data.n_features
+        own = [(part(self.prior, rows), whole and part(whole, rows)) for rows in self.cluster.bounds]
+        nothing = no_rows(data)
+        nobodys = (first_rows(self.prior, G), whole and first_rows(whole, G))
+
+        def build(*_: Any) -> Any:
+            return engine_on(nothing, *nobodys, None, self.cluster.exchange)
+
+        (self.handle,) = self.cluster.call_each(None, "build", own, "r", build)
+        self.local: Any = self.handle.local
+
+    name = "cpu"  # the draws of a run can go on there
+
+    def __getattr__(self, name: str) -> Any:
+        """A verb."""
+        if name not in VERBS:
+            raise AttributeError(name)
+        from functools import partial, wraps
+
+        own = getattr(self.local, name)
+        return wraps(own)(partial(self._verb, name))
+
+    def _verb(self, name: str, *args: Any) -> Any:
+        places, axis = OF_THE_HOST.get(name, ((), 0))
+        G = self.data.n_features
+        dealt = tuple(
+            Cut(arg, axis) if place in places and isinstance(arg, np.ndarray) else by_row(arg, G)
+            for place, arg in enumerate(args)
+        )
+        found = self.cluster.call(self.handle, name, dealt, VERBS[name], getattr(self.local, name))
+        wrapped = tuple(self._wrapped(name, each) for each in found)
+        return wrapped if len(wrapped) > 1 else wrapped[0]
+
+    def _wrapped(self, name: str, found: Any) -> Any:
+        if VERBS[name] == "g":
+            return joined(found, 1 if name == "gibbs_tally_fetch" else 0)
+        if name == "start_matrix":
+            return RemoteMatrix(self.cluster, found)
+        return RemoteShears(self.cluster, found) if name == "vi_shears" else found
+
+    # ---- what no row has a part in ------------------------------------------------------------------------------
+
+    @property
+    def moves(self) -> tuple[str, ...]:
+        """Those of the engine on the workers."""
+        moves: tuple[str, ...] = self.local.moves
+        return moves
+
+    def scope(self) -> AbstractContextManager[Any]:
+        """That of the engine on the workers."""
+        scope: AbstractContextManager[Any] = self.local.scope()
+        return scope
+
+    def with_prior(self, prior: Prior) -> DaskEngine:
+        """The same engine and data under another prior."""
+        return DaskEngine(self.data, prior, _cluster=self.cluster)
+
+    def with_threads(self, n_threads: int) -> DaskEngine:
+        """The same engine: its threads are the workers'."""
+        return self
+
+    def vi_shortcut(self, joint: bool) -> None:
+        return None
+
+    def row_noise(self, key: tuple[int, int], sweep: int) -> Any:
+        return self.local.row_noise(key, sweep)
+
+    def vi_activations(self, columns: VIColumns, sums: Sums, weight: Array) -> tuple[Array, Array]:
+        found: tuple[Array, Array] = self.local.vi_activations(columns, sums, weight)
+        return found
+
+    def gibbs_activations(self, sums: Sums, weight: Array, normal: Array) -> Array:
+        found: Array = self.local.gibbs_activations(sums, weight, normal)
+        return found
+
+
+class RemoteMatrix:
+    """The data as starts see them (kernels/starts.py), on the workers."""
+
+    def __init__(self, cluster: Cluster, handle: Handle) -> None:
+        self.cluster, self.handle = cluster, handle
+        self.scale: float = handle.local.scale
+
+    def _ask(self, name: str, kinds: str, *args: Any) -> tuple[Any, ...]:
+        args = tuple(Cut(arg) if name != "times" and is_loadings(arg, self.cluster) else arg for arg in args)
+        return self.cluster.call(self.handle, name, args, kinds, getattr(self.handle.local, name))
+
+    def gram(self) -> Array:
+        return np.asarray(self._ask("gram", "v")[0])
+
+    def feature_gram(self) -> Array:
+        return np.asarray(self._ask("feature_gram", "v")[0])
+
+    def times(self, V: Array) -> Any:
+        return self._ask("times", "r", V)[0]
+
+    def back(self, L: Any) -> Array:
+        return np.asarray(self._ask("back", "v", L)[0])
+
+    def filled(self, L: Any, V: Array) -> tuple[RemoteMatrix, float, float]:
+        handle, change, size = self._ask("filled", "rvv", L, V)
+        return RemoteMatrix(self.cluster, handle), change, size
+
+
+def is_loadings(arg: Any, cluster: Cluster) -> bool:
+    return isinstance(arg, np.ndarray) and len(arg) == cluster.shape[0] != cluster.shape[1]
+
+
+class RemoteShears:
+    """The rows' part of a search for shears (kernels/shears.py), on the workers."""
+
+    def __init__(self, cluster: Cluster, handle: Handle) -> None:
+        self.cluster, self.handle = cluster, handle
+        self.shared: Array = handle.local.shared
+
+    def profile(self, k: int, q: int, steps: Array) -> Array:
+        return np.asarray(self.cluster.call(self.handle, "profile", (k, q, steps), "v", self.handle.local.profile)[0])
+
+    def apply(self, k: int, q: int, step: float) -> None:
+        self.cluster.call(self.handle, "apply", (k, q, step), "v", self.handle.local.apply)
+
+
+def by_row(arg: Any, G: int) -> Any:
+    """An argument, of whose arrays each shard gets its own rows where they have one for each feature."""
+    if isinstance(arg, VIRows | GibbsRows):  # the host's
+        kind: Any = type(arg)
+        return kind(*(Cut(array) if len(array) else array for array in arg))
+    if isinstance(arg, Message | GibbsColumns) and len(arg.logit) == G > 1:
+        return arg._replace(logit=Cut(arg.logit))  # type: ignore[arg-type]
+    return arg
+
+
+def joined(parts: list[Any], axis: int) -> Any:
+    """What the shards have of an array, or of a named tuple of them."""
+    if isinstance(parts[0], tuple):
+        return type(parts[0])(*(np.concatenate(each) if len(each[0]) else each[0] for each in zip(*parts, strict=True)))
+    return np.concatenate(parts, axis=axis)
+
+
+def part(prior: Prior, rows: slice) -> Prior:
+    return prior.part(rows)
+
+
+def first_rows(prior: Prior, G: int) -> Prior:
+    """The prior of one who has no rows: one row of what is given by row."""
+    own = prior.part(slice(0, 1))
+    return replace(own, noise_rate=own.noise_rate[:0]) if prior.noise == "feature" and np.ndim(own.noise_rate) else own
+
+
+def no_rows(data: Data) -> Data:
+    """None of the rows, with what is known of all."""
+    nothing = Data(
+        Y=np.zeros((0, data.n_samples), data.Y.dtype),
+        observed=None if data.observed is None else np.zeros((0, data.n_samples), bool),
+        offset=np.zeros(0),
+        feature_names=data.feature_names[:0],
+        sample_names=data.sample_names,
+        unit=data.unit,
+        design=data.design,
+        n_rows=data.n_features,
+    )
+    return nothing.knowing(data)

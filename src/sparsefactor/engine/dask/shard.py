@@ -1,0 +1,283 @@
+"""A worker's rows, and the verbs that are run on them."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import threading
+from dataclasses import replace
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...data import Data
+from ...data.tiles import Node, Tree
+from ...kernels.exchange import Exchange
+from ...model import Prior
+from ..threads import single_blas_thread
+
+Key = tuple[int, int]  # of what is kept: the number of the call that made it, and its place in what that returned
+
+
+class Kept(NamedTuple):
+    """What a shard keeps, as an argument."""
+
+    key: Key
+
+
+class Call(NamedTuple):
+    """What is asked of a shard. target: what to ask, or None for the shard itself; kinds: of what is returned.
+
+    kinds: "r" is kept here, "l" a list of such, "v" is the client's own, "g" is sent.
+    """
+
+    number: int
+    target: Key | None
+    name: str
+    args: tuple[Any, ...]
+    kinds: str
+    free: tuple[Key, ...]
+
+
+class Answer(NamedTuple):
+    """What a verb that waits goes on with."""
+
+    value: Any
+
+
+class Reply(NamedTuple):
+    """What a shard says: what its verb has sent, and whether it waits or is done."""
+
+    sent: list[Any]
+    done: bool
+    values: list[Any]
+    error: BaseException | None = None
+
+
+class ShardLostError(Exception):
+    """A shard has not seen all that was asked before: it is a new one."""
+
+
+class Aborted(BaseException):
+    """The client has given up on a verb."""
+
+
+class ShardExchange(Exchange):
+    """With the client, who has the shards' sums added up."""
+
+    def __init__(self, number: int, bounds: list[slice]) -> None:
+        self.number, self.bounds = number, bounds
+        self.sent: list[Any] = []
+        self.replies: SimpleQueue[Reply] = SimpleQueue()
+        self.answers: SimpleQueue[Any] = SimpleQueue()
+
+    def total(self, nodes: Any, needed: bool = False) -> tuple[Any, ...]:
+        self.sent.append(list(nodes))
+        return self.ask() if needed else Tree(nodes).total()
+
+    def gather(self, values: Any) -> Any:
+        self.sent.append(values)
+        return self.ask()
+
+    def pass_on(self, turn: int, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        self.sent.append(values if turn == self.number else None)
+        return tuple(np.array(value) for value in self.ask())  # which may be written to
+
+    def turns(self, rows: slice) -> list[tuple[int, slice]]:
+        return list(enumerate(self.bounds))
+
+    def ask(self) -> Any:
+        sent, self.sent = self.sent, []
+        self.replies.put(Reply(sent, False, []))
+        answer = self.answers.get()
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+class Shard:
+    """Some rows. It is asked by one message after another, numbered, and says what its verb does with each."""
+
+    def __init__(self, number: int, bounds: list[slice], n_threads: int | None = None) -> None:
+        self.number, self.bounds, self.n_threads = number, bounds, n_threads
+        self.exchange = ShardExchange(number, bounds)
+        self.kept: dict[Key, Any] = {}
+        self.calls: SimpleQueue[Call | None] = SimpleQueue()
+        self.seen = 0
+        self.data: Data | None = None
+        self.held: Any = None
+        threading.Thread(target=self._work, name=f"sparsefactor-shard-{number}", daemon=True).start()
+
+    def ask(self, seen: int, message: bytes) -> bytes:
+        """The reply to the next message; seen: how many there were before."""
+        if seen != self.seen:
+            return pickle.dumps(Reply([], True, [], ShardLostError(f"{self.seen} messages seen, not {seen}")))
+        self.seen += 1
+        request = pickle.loads(message)
+        if isinstance(request, Call):
+            self.calls.put(request)
+        else:
+            self.exchange.answers.put(request.value)
+        return pickle.dumps(self.exchange.replies.get(), protocol=5)
+
+    def _work(self) -> None:
+        with single_blas_thread():
+            while (call := self.calls.get()) is not None:
+                try:
+                    values, error = self._run(call), None
+                except BaseException as problem:
+                    values, error = [], problem
+                sent, self.exchange.sent = self.exchange.sent, []
+                self.exchange.replies.put(Reply(sent, True, values, error))
+                del call
+
+    def _run(self, call: Call) -> list[Any]:
+        for key in call.free:
+            self.kept.pop(key, None)
+        target = self if call.target is None else self.kept[call.target]
+        found = getattr(target, call.name)(*(self._own(arg) for arg in call.args))
+        place, values = 0, []
+        for kind, result in zip(call.kinds, found if len(call.kinds) > 1 else (found,), strict=True):
+            if kind == "g":
+                values.append(result)
+            for kept in {"r": [result], "l": result}.get(kind, []):
+                self.kept[call.number, place] = kept
+                place += 1
+        return values
+
+    def _own(self, arg: Any) -> Any:
+        return self.kept[arg.key] if isinstance(arg, Kept) else arg
+
+    # ---- the data -------------------------------------------------------------------------------------------------
+
+    @property
+    def rows(self) -> slice:
+        return self.bounds[self.number]
+
+    def hold(self, source: Any, dtype: Any, folder: str | None) -> Any:
+        """Read our features of a source; what they are like."""
+        from ...data.reading_blocks import Held
+
+        self.held = Held(source, self.rows.start, self.rows.stop, dtype, folder)
+        return self.held.look()
+
+    def prepare(self, complete: bool, center: bool, scale: bool, n_rows: int) -> tuple[Any, ...]:
+        """Centre and scale them; offsets, scales, largest magnitudes, and what is measured of the rows."""
+        Y, observed, offset, spread, biggest = self.held.prepared(complete, center, scale)
+        nobody = np.arange(len(Y))
+        self.data = Data(Y, observed, offset, nobody, np.arange(Y.shape[1]), scale=spread, first=self.rows.start,
+                         n_rows=n_rows, spool=self.held.spool)  # fmt: skip
+        self.held = None
+        return offset, spread, biggest, measured(self.data)
+
+    def take(self, data: Data) -> None:
+        """Our rows as the client sends them."""
+        self.data = data
+
+    def squares(self, biggest: float) -> list[float]:
+        """What chunks of rows add to the sum of squares of the data over `biggest`."""
+        assert self.data is not None
+        return self.data.chunk_squares(biggest)
+
+    def divide(self, unit: float, known: dict[str, Any], design: Any) -> Any:
+        """Divide the data by a power of two; the whole matrix's measures, and its design."""
+        assert self.data is not None
+        data = self.data if unit == 1.0 else self.data.divided(unit)
+        self.data = replace(data, design=design)
+        vars(self.data).update(known)
+        return measured(self.data) if unit != 1.0 else None
+
+    def residual(self, design: Any) -> Any:
+        """What is measured of the data less what a design explains."""
+        assert self.data is not None
+        return measured(replace(self.data, design=design).residual())
+
+    def residual_squares(self, design: Any, biggest: float) -> list[float]:
+        """As `squares`, of the data less what a design explains."""
+        assert self.data is not None
+        return replace(self.data, design=design).residual().chunk_squares(biggest)
+
+    def values(self, first: int, last: int) -> tuple[Any, Any]:
+        """Y and the mask of some of our rows, by their numbers among all."""
+        assert self.data is not None
+        rows = slice(first - self.rows.start, last - self.rows.start)
+        seen = None if self.data.observed is None else np.array(self.data.observed[rows])
+        return np.array(self.data.Y[rows]), seen
+
+    # ---- engines, and states --------------------------------------------------------------------------------------
+
+    def build(self, prior: Prior, extended: Prior | None) -> Any:
+        """The engine for our part of a prior; extended: with a design's directions, where there is one."""
+        assert self.data is not None
+        return engine_on(self.data, prior, extended, self.n_threads, self.exchange)
+
+    def save(self) -> bytes:
+        """All that is kept but engines, to be brought back by `restore`."""
+        file = io.BytesIO()
+        _Pickler(file, self).dump({key: value for key, value in self.kept.items() if not _is_engine(value)})
+        return file.getvalue()
+
+    def restore(self, saved: bytes) -> None:
+        """What another shard of these rows has kept; engines are there already."""
+        self.kept.update(_Unpickler(io.BytesIO(saved), self).load())
+
+
+def engine_on(data: Data, prior: Prior, extended: Prior | None, n_threads: int | None, exchange: Exchange) -> Any:
+    """The CPU engine for some rows, around which stands that of a design."""
+    from ..cpu import CpuEngine
+
+    if extended is None:
+        return CpuEngine(data, prior, n_threads, exchange=exchange)
+    from ..pinned import PinnedEngine
+
+    inner = CpuEngine(data.without_design(), extended, n_threads, exchange=exchange)
+    return PinnedEngine(inner, data, prior)
+
+
+def measured(data: Data) -> dict[str, Any]:
+    """What is measured of some rows of a matrix; sums over rows as branches of the tree."""
+    by_row = {name: getattr(data, name) for name in ("row_count", "row_sum", "row_ss", "centred_ss")}
+    tree = Tree(
+        Node(0, number, (data.tile_squares(tile),)) for number, tile in enumerate(data.tiles(), data.first_tile)
+    )
+    seen = None if data.observed is None else sum(data.observed[rows].sum(axis=0) for rows in data.chunks())
+    biggest = max(max(float(data.Y[rows].max()), -float(data.Y[rows].min())) for rows in data.chunks())
+    return by_row | {"column_ss": tree.nodes, "column_count": seen, "biggest": biggest}
+
+
+def _is_engine(value: Any) -> bool:
+    return hasattr(value, "vi_row_pass")
+
+
+class _Pickler(pickle.Pickler):
+    """Leaves out what a shard has anyway: data, exchange, engines."""
+
+    def __init__(self, file: Any, shard: Shard) -> None:
+        super().__init__(file, protocol=5)
+        self.known = known_of(shard)
+
+    def persistent_id(self, obj: Any) -> Any:
+        return self.known.get(id(obj)) if isinstance(obj, Data | Exchange) or _is_engine(obj) else None
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: Any, shard: Shard) -> None:
+        super().__init__(file)
+        self.shard = shard
+
+    def persistent_load(self, pid: Any) -> Any:
+        kind, key = pid
+        if kind == "data":
+            return self.shard.data
+        return self.shard.exchange if kind == "exchange" else self.shard.kept[key]
+
+
+def known_of(shard: Shard) -> dict[int, Any]:
+    """By identity: what a shard has anyway, and what to call it."""
+    known: dict[int, Any] = {id(shard.data): ("data", None), id(shard.exchange): ("exchange", None)}
+    for key, value in shard.kept.items():
+        if _is_engine(value):
+            known[id(value)] = ("engine", key)
+            known.setdefault(id(value.data), ("data", None))
+    return known
