@@ -29,8 +29,8 @@ def strict() -> Arrays:
             np.asarray(function(*(np.asarray(a) if hasattr(a, "shape") else a for a in args), **kw))
         )
 
-    special = {name: through_numpy(getattr(scipy.special, name)) for name in Arrays._fields[2:]}
-    return Arrays(library, through_numpy(np.einsum), **special)
+    special = {name: through_numpy(getattr(scipy.special, name)) for name in Arrays._fields[3:]}
+    return Arrays(library, through_numpy(np.einsum), library.log, **special)
 
 
 def jax() -> Arrays:

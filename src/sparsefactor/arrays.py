@@ -18,6 +18,7 @@ class Arrays(NamedTuple):
 
     xp: Any  # a namespace of the array API standard
     einsum: Callable[..., Any]
+    log: Callable[[Any], Any]  # minus infinity at zero, without a warning
     digamma: Callable[[Any], Any]
     gammaln: Callable[[Any], Any]
     betaln: Callable[[Any, Any], Any]
@@ -33,7 +34,11 @@ def arrays_of(xp: Any, special: Any) -> Arrays:
         """By way of gammas: the one of jax.scipy.special (0.10) is off by 1e-6."""
         return gammaln(a) + gammaln(b) - gammaln(a + b)
 
-    return Arrays(xp, xp.einsum, special.digamma, gammaln, betaln, special.expit, special.xlogy)
+    def log(x: Any) -> Any:
+        with np.errstate(divide="ignore"):  # of which NumPy alone takes notice
+            return xp.log(x)
+
+    return Arrays(xp, xp.einsum, log, special.digamma, gammaln, betaln, special.expit, special.xlogy)
 
 
 NUMPY = arrays_of(np, scipy.special)._replace(betaln=scipy.special.betaln)

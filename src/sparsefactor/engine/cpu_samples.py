@@ -23,6 +23,19 @@ from .threads import run_parts, split
 SHARE_COST = 0.1  # nanoseconds of an entry's part in a sample's matrix, for each of its numbers
 
 
+class Way:
+    """A thread's way up the tree of spans: its samples in arrays that all threads share. Each takes the same turns."""
+
+    def __init__(self, part: tuple[int, int], spare: list[Any]) -> None:
+        self.part, self.spare = part, list(spare)
+        self.tree = Tree(added=self.added)
+
+    def added(self, left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
+        add_shares(*self.part, *right, *left)
+        self.spare.extend(right)
+        return left
+
+
 class CpuSamples:
     """The samples' part of the engine."""
 
@@ -72,24 +85,30 @@ class CpuSamples:
         if self.masked:
             exact = kernel is gibbs_shares  # whose entries add little, here and there
             parts = split(N, self._threads_for(self._listed() * packed_size(K) * SHARE_COST))
-            lanes = self.blocks.tile // LANES
+            spans, lanes, problems = self.blocks.spans(), self.blocks.tile // LANES, self.blocks.problems
+            dtype = np.float64 if exact else self.dtype
+            spare = [self.memory.take(N, packed_size(K), dtype=dtype) for _ in spans]
+            ways = [Way(part, spare) for part in parts]
 
-            def added(left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
-                run_parts(add_shares, [(*part, *right, *left) for part in parts])
-                return left
+            def climb(way: Way, some: list[tuple[int, list[Part]]]) -> None:
+                """Some spans one after another, of a thread's samples."""
+                for number, span in some:
+                    own = way.spare.pop()
+                    for turn, (b, first, last) in enumerate(span):
+                        groups = (first * lanes, min(last * lanes, len(problems[b].by_sample)))
+                        kernel(*way.part, *groups, problems[b], *rows[b], turn == 0, own)
+                    way.tree.add(number, (own,))
 
-            tree = Tree(added=added)
-            for number, span in self.blocks.spans():
-                own = self.memory.take(N, packed_size(K), dtype=np.float64 if exact else self.dtype)
-                for turn, (b, first, last) in enumerate(span):
-                    problem = self.blocks.problems[b]
-                    groups = (first * lanes, min(last * lanes, len(problem.by_sample)))
-                    run_parts(kernel, [(*part, *groups, problem, *rows[b], turn == 0, own) for part in parts])
-                    self.blocks.release([Part(b, first, last)])
-                tree.add(number, (own,))
-                del own
-            (packed,) = tree.total() if self.exchange is HERE else self.exchange.total(tree.nodes)
-            run_parts(unpack_shares, [(*part, packed, square) for part in parts])
+            # Threads meet once, but where data are read anew for each span: that is done once for all of them.
+            for some in [[span] for span in spans] if self.blocks.by_round else [spans]:
+                run_parts(climb, [(way, some) for way in ways])
+                self.blocks.release([part for _, span in some for part in span])
+            whole = None if self.exchange is HERE else self.exchange.total(ways[0].tree.nodes)
+
+            def unpacked(way: Way) -> None:
+                unpack_shares(*way.part, *(whole or way.tree.total()), square)
+
+            run_parts(unpacked, [(way,) for way in ways])
         return square
 
     def _over_samples(self, kernel: Callable[..., None], per_sample: float, rest: tuple[Any, ...]) -> None:

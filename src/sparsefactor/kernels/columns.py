@@ -192,14 +192,9 @@ def activations_term(columns: VIColumns, fixed: Fixed) -> Any:
         log_det = repeats * xp.sum(xp.linalg.slogdet(columns.f_var)[1])
         trace = repeats * xp.sum(xp.linalg.trace(columns.f_var))
     else:
-        log_det, trace = xp.sum(_log(columns.f_var, xp)), xp.sum(columns.f_var)
+        # activations at a point, of variance zero, have no entropy
+        log_det, trace = xp.sum(fixed.on.log(columns.f_var)), xp.sum(columns.f_var)
     return 0.5 * (K * N + log_det - xp.sum(columns.f_mean**2) - trace)
-
-
-def _log(x: Array, xp: Any) -> Array:
-    """log(x), minus infinity at zero without a warning: activations at a point have no entropy."""
-    zero = x == 0.0
-    return xp.where(zero, xp.full_like(x, -float("inf")), xp.log(xp.where(zero, xp.ones_like(x), x)))
 
 
 def second_moment(columns: VIColumns, fixed: Fixed) -> Array:
