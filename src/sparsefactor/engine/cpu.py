@@ -202,9 +202,9 @@ class CpuEngine(CpuSamples, CpuMoves, RowVerbs):
         plain = self.prior.noise == "feature" and not self.masked and not self.prior.grouped
         plain = plain and self.prior.n_modules == 1 and len(self.blocks) == 1 and self.exchange is HERE
         plain = plain and not self.data.is_sparse
-        if joint or given or strong or not small or not plain:
+        if given or strong or not small or not plain:
             return None
-        return SmallVI(self.blocks.problems[0], self.prior, self.vi_constants, self.memory)
+        return SmallVI(self.blocks.problems[0], self.prior, self.vi_constants, self.memory, joint=joint)
 
     def _prior_odds(self, message: Message) -> tuple[Array, NDArray[np.int64]]:
         """(K, 1, V or G) what a row's odds need of the prior, and (G,) which of these a row has."""

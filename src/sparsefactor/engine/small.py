@@ -16,9 +16,9 @@ from .memory import Memory
 class SmallVI:
     """A `VIShortcut` (kernels/cpu/vi_small.py)."""
 
-    def __init__(self, problem: Problem, prior: Prior, row_terms: VITerms, memory: Memory) -> None:
+    def __init__(self, problem: Problem, prior: Prior, row_terms: VITerms, memory: Memory, *, joint: bool) -> None:
         """row_terms: constants of the rows' ELBO terms."""
-        self.problem, self.memory = problem, memory
+        self.problem, self.memory, self.joint = problem, memory, joint
         G, N = problem.Y.shape
         logit, log_out, a, b = np.zeros(0), 0.0, 0.0, 0.0
         if isinstance(prior.inclusion, Beta):
@@ -27,6 +27,7 @@ class SmallVI:
             pi = np.broadcast_to(prior.inclusion_matrix(), (1, prior.K))[0]
             logit, log_out = np.log(pi) - np.log1p(-pi), float(G * np.sum(np.log1p(-pi)))
         self.learnt = isinstance(prior.inclusion, Beta)
+        self.no_share = np.zeros((0, prior.K, prior.K))
         self.constants = Constants(
             loading_shape=float(prior.loading_shape),
             loading_rate=float(prior.loading_rate),
@@ -37,19 +38,18 @@ class SmallVI:
             row_terms=np.array(row_terms),
             ones=np.ones(N),
             no_share=np.zeros((0, 0)),
+            no_shares=self.no_share,
             no_rows=np.zeros(0, np.int64),
         )
-        self.no_share = np.zeros((0, prior.K, prior.K))
         self.spaces: list[Space] = []
 
     def next_columns(self, columns: VIColumns, sums: Sums, rescale: bool) -> tuple[VIColumns, Array]:
         K, N = columns.f_mean.shape
-        f_mean, f_var = np.empty((K, N)), np.empty((K, N))
+        f_mean, f_var = np.empty((K, N)), np.empty((1, K, K) if self.joint else (K, N))
         small = np.empty((5, K))
-        G = float(self.problem.Y.shape[0])
-        small_columns(
-            columns.f_mean, sums.LY, sums.LL, sums.active, sums.l2, G, self.constants, rescale, f_mean, f_var, small
-        )
+        G, spread = float(self.problem.Y.shape[0]), f_var[0] if self.joint else f_var
+        known = (columns.f_mean, sums.LY, sums.LL, sums.active, sums.l2, G, self.constants)
+        small_columns(*known, self.joint, rescale, f_mean, spread, small)
         alpha_shape, alpha_rate, pi_a, pi_b, scale = small
         if not self.learnt:
             pi_a, pi_b = columns.pi_a, columns.pi_b
@@ -71,7 +71,8 @@ class SmallVI:
         hold_single_blas_thread()
         elbo = small_finish(
             columns.f_mean,
-            columns.f_var,
+            columns.f_var[0] if self.joint else columns.f_var,
+            self.joint,
             columns.alpha_shape,
             columns.alpha_rate,
             columns.pi_a,

@@ -1,8 +1,8 @@
 """A whole iteration of VI in two compiled calls, for problems so small that Python between the steps would show.
 
-For complete data with noise by feature and independent activations. The same equations as in vi/cavi.py, which is the
-text to read and which a test holds this to: column step and rescaling (3.2, 3.5, 3.6b, 3.12), then message, row pass
-and ELBO (4.2, 3.7).
+For complete data with noise by feature. The same equations as in kernels/columns.py, which is the text to read and
+which a test holds this to: column step and rescaling (3.2, 3.5, 3.6, 3.6b, 3.12), then message, row pass and ELBO
+(4.2, 3.7). Where activations are joint, `spread` is the covariance (K, K) that all samples share; else (K, N) variances.
 """
 
 # mypy: allow-untyped-defs
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..contract import Array
-from .columns import independent_shared
+from .columns import independent_shared, joint_shared
 from .compiled import EXACT, njit
 from .lanes import LANES
 from .tiles import TileSums, add_tiles
@@ -38,6 +38,7 @@ class Constants(NamedTuple):
     row_terms: Array  # (3,) constants of the rows' ELBO terms
     ones: Array  # (N,)
     no_share: Array  # (0, 0)
+    no_shares: Array  # (0, K, K)
     no_rows: NDArray[np.int64]  # (0,)
 
 
@@ -137,13 +138,16 @@ def beta_kl(A, B, a, b):
 
 
 @njit(**EXACT)
-def small_columns(f_in, LY, LL, active, l2, G, constants, rescale, f_mean, f_var, small):
+def small_columns(f_in, LY, LL, active, l2, G, constants, joint, rescale, f_mean, spread, small):
     """The column step, and each factor at its best scale if asked for.
 
     small: (5, K) alpha_shape, alpha_rate, pi_a, pi_b and 1 / c.
     """
     K, N = f_mean.shape
-    independent_shared(f_in, LY, LL, constants.ones, f_mean, f_var)
+    if joint:
+        joint_shared(LY, LL, constants.no_shares, constants.ones, f_mean, spread.reshape(1, K, K))
+    else:
+        independent_shared(f_in, LY, LL, constants.ones, f_mean, spread)
     for k in range(K):
         small[0, k] = constants.loading_shape + 0.5 * active[k]
         small[1, k] = constants.loading_rate + 0.5 * l2[k]
@@ -154,20 +158,76 @@ def small_columns(f_in, LY, LL, active, l2, G, constants, rescale, f_mean, f_var
             second = 0.0
             for j in range(N):
                 second += f_mean[k, j] * f_mean[k, j]
-            for j in range(N):
-                second += f_var[k, j]
+            if joint:
+                second += N * spread[k, k]
+            else:
+                for j in range(N):
+                    second += spread[k, j]
             prior_part = 2.0 * constants.loading_rate * small[0, k] / small[1, k]
             c = math.sqrt((N + 2.0 * constants.loading_shape) / (second + prior_part))
             for j in range(N):
                 f_mean[k, j] *= c
-            for j in range(N):
-                f_var[k, j] *= c * c
+            if joint:
+                for m in range(K):
+                    spread[k, m] *= c
+                for m in range(K):
+                    spread[m, k] *= c
+            else:
+                for j in range(N):
+                    spread[k, j] *= c * c
             small[1, k] /= c * c
             small[4, k] = 1.0 / c
 
 
 @njit(**EXACT)
-def small_finish(f_mean, f_var, a_shape, a_rate, pi_a, pi_b, scale, constants, problem, before, after, space, out):
+def log_determinant(covariance):
+    """By Cholesky's factors; minus infinity where there are none."""
+    K, total = covariance.shape[0], 0.0
+    C = np.empty((K, K))
+    for a in range(K):
+        for e in range(a + 1):
+            rest = covariance[a, e]
+            for d in range(e):
+                rest -= C[a, d] * C[e, d]
+            if a > e:
+                C[a, e] = rest / C[e, e]
+            elif rest <= 0.0:
+                return -np.inf
+            else:
+                C[a, a] = math.sqrt(rest)
+                total += math.log(rest)
+    return total
+
+
+@njit(**EXACT)
+def add_spread(spread, joint, gram, N):
+    """Add what F's uncertainty adds to gram; N log|S| less N tr S, of all samples (3.11)."""
+    K, entropy = gram.shape[0], 0.0
+    if joint:
+        for k in range(K):
+            for m in range(K):
+                gram[k, m] += N * spread[k, m]
+            entropy -= N * spread[k, k]
+        return entropy + N * log_determinant(spread)
+    for k in range(K):
+        total, alike = 0.0, True
+        for j in range(N):
+            total += spread[k, j]
+            alike &= spread[k, j] == spread[k, 0]
+        if alike:
+            entropy += N * math.log(spread[k, 0])
+        else:
+            for j in range(N):
+                entropy += math.log(spread[k, j])
+        gram[k, k] += total
+        entropy -= total
+    return entropy
+
+
+@njit(**EXACT)
+def small_finish(
+    f_mean, spread, joint, a_shape, a_rate, pi_a, pi_b, scale, constants, problem, before, after, space, out
+):
     """Message, row pass, its sums and the ELBO, which is returned. out: LY, LL, sums (2 K + 3,) and terms (6,)."""
     LY, LL, sums, terms = out
     K, N = f_mean.shape
@@ -176,25 +236,16 @@ def small_finish(f_mean, f_var, a_shape, a_rate, pi_a, pi_b, scale, constants, p
     F, gram, _, _, alpha, prior, _, _ = message
     learnt = constants.logit.shape[0] == 0
     np.dot(f_mean, f_mean.T, gram)
-    activations = float(K * N)
+    activations = K * N + add_spread(spread, joint, gram, N)
     log_out = constants.log_out
     terms[4] = 0.0
     terms[5] = 0.0
     for k in range(K):
-        total, squares, alike = 0.0, 0.0, True
+        squares = 0.0
         for j in range(N):
             F[j, k] = f_mean[k, j]
             squares += f_mean[k, j] * f_mean[k, j]
-        for j in range(N):
-            total += f_var[k, j]
-            alike &= f_var[k, j] == f_var[k, 0]
-        if alike:
-            activations += N * math.log(f_var[k, 0])
-        else:
-            for j in range(N):
-                activations += math.log(f_var[k, j])
-        activations -= squares + total
-        gram[k, k] += total
+        activations -= squares
         alpha[k, 0] = a_shape[k] / a_rate[k]
         terms[4] -= gamma_kl(a_shape[k], a_rate[k], constants.loading_shape, constants.loading_rate)
         if learnt:
