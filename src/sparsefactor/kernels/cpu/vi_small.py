@@ -2,7 +2,8 @@
 
 For complete data with noise by feature. The same equations as in kernels/columns.py, which is the text to read and
 which a test holds this to: column step and rescaling (3.2, 3.5, 3.6, 3.6b, 3.12), then message, row pass and ELBO
-(4.2, 3.7). Where activations are joint, `spread` is the covariance (K, K) that all samples share; else (K, N) variances.
+(4.2, 3.7). Where activations are joint, `spread` is the covariance (K, K) that all samples share; else it is their
+variances (K, N).
 """
 
 # mypy: allow-untyped-defs
