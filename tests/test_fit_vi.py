@@ -296,3 +296,17 @@ def test_single_precision_that_does_not_suffice_is_named():
     with pytest.raises(ValueError, match="explain these data to within rounding; pass dtype=float64"):
         sf.fit_vi(X, prior, dtype=np.float32, n_trials=3)
     assert np.isfinite(sf.fit_vi(X, prior, n_trials=3).elbo)
+
+
+def test_noise_by_sample_predicts_where_samples_differ_in_quality():
+    rng = np.random.default_rng(0)
+    sim = sf.simulate(n_features=150, n_samples=40, inclusion=[0.3] * 3, snr=2, seed=0)
+    signal = sim.activations @ sim.loadings.T
+    quality = 0.8 * signal.std() * np.exp(rng.normal(0.0, 0.7, 40))
+    hidden = rng.random(signal.shape) < 0.1
+    X = np.where(hidden, np.nan, signal + quality[:, None] * rng.standard_normal(signal.shape))
+    error = {}
+    for noise in ("feature", "sample"):
+        p = sf.fit_vi(X, sf.Prior(n_factors=5, noise=noise), center=False, n_trials=3)
+        error[noise] = np.sqrt(np.mean((p.reconstruct() - signal)[hidden] ** 2) / np.mean(signal[hidden] ** 2))
+    assert error["sample"] < 0.25 < 0.4 < error["feature"]

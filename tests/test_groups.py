@@ -204,14 +204,18 @@ def views_of(p, sim) -> np.ndarray:
     return ~p.empty_by_group[:, held[match]]
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
-@pytest.mark.parametrize("missing", [0.0, 0.1])
-def test_a_factor_of_one_view_is_found_as_such(seed, missing):
+@pytest.mark.parametrize(
+    ("seed", "missing", "noise"),
+    [(seed, missing, "feature") for seed in (0, 1, 2) for missing in (0.0, 0.1)]
+    + [(0, 0.0, "shared"), (1, 0.0, "sample")],
+)
+def test_a_factor_of_one_view_is_found_as_such(seed, missing, noise):
     """Views in units of their own; two factors to spare. `python -m benchmarks.views` does so at greater length."""
     sim = sf.simulate(
         n_features=90, n_samples=60, inclusion=IN_VIEW, groups=VIEWS, snr=3, seed=10 + seed, missing=missing
     )
-    p = sf.fit_vi(sim.X * np.where(VIEWS == "rna", 1.0, 20.0), sf.Prior(n_factors=5, groups=VIEWS))
+    prior = sf.Prior(n_factors=5, groups=VIEWS, noise=noise)
+    p = sf.fit_vi(sim.X * np.where(VIEWS == "rna", 1.0, 20.0), prior, scale=noise != "feature")
     assert (~p.empty).sum() == 3
     assert np.array_equal(views_of(p, sim), IN_VIEW > 0)
 
@@ -330,3 +334,15 @@ def test_the_command_line_reads_groups(sim, tmp_path):
     done = CliRunner().invoke(app, [*options, "--groups", str(tmp_path / "views.tsv")])
     assert done.exit_code == 0, done.output
     assert list(sf.load(tmp_path / "fit.sf").prior.group_names) == ["rna", "protein"]
+
+
+def test_a_factor_may_well_be_absent_from_a_view_beforehand():
+    """Under Beta(1, 1) it would be with a probability of one in as many as the view has features, and one."""
+    prior = sf.Prior(n_factors=3, groups=VIEWS)
+    assert repr(prior.inclusion) == "Beta(a=0.1, b=1.0)"
+    rng = np.random.default_rng(0)
+    rates = rng.beta(prior.inclusion.a, prior.inclusion.b, 20_000)
+    assert 0.4 < np.mean((1.0 - rates) ** 200) < 0.7  # a view of 200 features without any of them
+    for one in (None, ["rna"] * 90, dict.fromkeys(["a", "b"], "rna")):
+        assert sf.Prior(n_factors=3, groups=one).inclusion == sf.Beta(1, 1)
+    assert sf.Prior(n_factors=3, groups=VIEWS, inclusion=sf.Beta(1, 1)).inclusion == sf.Beta(1, 1)

@@ -66,7 +66,9 @@ def test_tissues():
     page = executed("tissues")
     shown = texts(page)
     assert "factor 2: Whole_Blood" in shown[2]
-    assert all(float(error) < 0.97 for error in re.findall(r"error ([\d.]+)", shown[3]))
+    by_pair, by_tissue = (float(re.search(r"error ([\d.]+)", shown[block])[1]) for block in (3, 4))
+    assert by_pair < 0.9
+    assert by_tissue < by_pair + 0.01  # as the text has it: as well or better, where pairs are scaled
     assert len(pictures(page)) == 3
 
 

@@ -64,6 +64,23 @@ def matched(groups: Groups, feature_names: NDArray[Any]) -> NDArray[np.str_] | N
     return np.array([groups[name] for name in names], dtype=str)
 
 
+def distinct_labels(groups: Any) -> set[str]:
+    """The groups there are, whichever way they are given."""
+    checked: Any = checked_groups(groups)
+    if checked is None:
+        return set()
+    return set(
+        map(
+            str,
+            checked.names
+            if isinstance(checked, PartOfGroups)
+            else checked.values()
+            if isinstance(checked, dict)
+            else checked,
+        )
+    )
+
+
 def numbered(labels: NDArray[np.str_]) -> tuple[NDArray[np.str_], NDArray[np.int64]]:
     """The names of the groups in the order in which they appear, and (n_features,) which of them each feature is in."""
     if isinstance(labels, PartOfGroups):

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..checks import checked_count
 from ..computed import computed
 from ..data import Data
-from ..groups import PartOfGroups, checked_groups, matched, numbered
+from ..groups import PartOfGroups, checked_groups, distinct_labels, matched, numbered
 from .beta import Beta
 from .checks import (
     check_positive,
@@ -26,6 +26,9 @@ from .checks import (
 from .units import in_units_of, slab_default
 
 Noise = Literal["feature", "shared", "sample"]
+# Under Beta(a, 1) a factor is absent from a group of G features with a probability of about G^-a: with a = 1, one in
+# G + 1, so that a factor of one view alone would be next to impossible beforehand; with this, about one in two.
+PERHAPS_ABSENT = 0.1
 MOST_SHOWN = 12  # numbers of an inclusion prior that its repr lists
 NOISE_SHAPE = 1.0
 PAPER_RATE = 1e-3
@@ -41,8 +44,9 @@ class Prior:
         Most factors there may be; may be left out where `inclusion` is a vector or a matrix.
     inclusion : float, array, frame or Beta
         Prior probability that a loading is non-zero: a scalar, one per factor (n_factors,), one per feature and
-        factor (n_features, n_factors) to carry annotation, or `Beta(a, b)` to learn it per factor, which is the
-        default. The rows of a data frame must be named as the features of X, in their order.
+        factor (n_features, n_factors) to carry annotation, or `Beta(a, b)` to learn it per factor. Left out, it is
+        Beta(1, 1), and Beta(0.1, 1) where there are groups, from any of which a factor may well be absent. The rows of
+        a data frame must be named as the features of X, in their order.
     n_modules : int
         Features fall into up to so many modules, unknown beforehand, each with inclusion probabilities of its
         own (1.8); needs a Beta. One module: all features are alike.
@@ -53,7 +57,8 @@ class Prior:
     factor_names : (n_factors,) names, optional
         Of factors that are known beforehand; the columns' names where inclusion is a frame, as `annotate` makes it.
     noise : "feature", "shared" or "sample"
-        One noise precision per feature (the paper's), one in all, or one per sample.
+        One noise precision per feature (the paper's), one in all, or one per sample. The latter two take features to
+        be equally noisy: fit with scale=True unless they are.
     noise_shape, noise_rate, loading_shape, loading_rate : float, optional
         Of the gamma priors on noise and slab precisions. A rate that
         is left out is in units of the data, so that the answer does not depend on them: 0.02 times the variance of
@@ -77,7 +82,7 @@ class Prior:
     """
 
     n_factors: int | None = None
-    inclusion: Any = field(default_factory=lambda: Beta(1.0, 1.0))
+    inclusion: Any = None
     n_modules: int = 1
     groups: Any = None
     factor_names: Any = None
@@ -111,6 +116,9 @@ class Prior:
         return cls(**{"inclusion": 0.1, **vague, **settings})
 
     def __post_init__(self) -> None:
+        if self.inclusion is None:
+            several = len(distinct_labels(self.groups)) > 1
+            object.__setattr__(self, "inclusion", Beta(PERHAPS_ABSENT, 1.0) if several else Beta(1.0, 1.0))
         if self.loading_shape is None:
             object.__setattr__(self, "loading_shape", slab_default(self.inclusion)[0])
         for name in ("noise_shape", "loading_shape"):
