@@ -40,13 +40,19 @@ def found(p: sf.VIPosterior | sf.MCMCPosterior, sim: sf.Simulation) -> tuple[boo
 def run(
     seed: int, *, method: str = "vi", snr: float = 2.0, missing: float = 0.0, noise: str = "feature"
 ) -> tuple[bool, bool, np.ndarray]:
-    """One simulation. Noise that features share needs views in one unit: scale=True."""
+    """One simulation. Noise that all features have alike belongs to views in one unit."""
     sim = sf.simulate(
         n_features=len(VIEWS), n_samples=80, inclusion=IN_VIEW, groups=VIEWS, snr=snr, missing=missing, seed=seed
     )
     prior = sf.Prior(n_factors=IN_VIEW.shape[1] + SPARE, groups=VIEWS, noise=noise)
-    X, how = sim.X * UNITS, {"seed": seed, "scale": noise != "feature"}
-    p = sf.fit_vi(X, prior, **how) if method == "vi" else sf.sample(X, prior, n_chains=2, progress=False, **how)
+    X = sim.X * UNITS
+    if noise != "feature":
+        rng = np.random.default_rng(seed)
+        level = np.exp(rng.normal(0.0, 0.5, (80, 1))) if noise == "sample" else 1.0
+        signal = sim.activations @ sim.loadings.T
+        X = signal + level * signal.std() / np.sqrt(snr) * rng.standard_normal(X.shape)
+        X[np.isnan(sim.X)] = np.nan
+    p = sf.fit_vi(X, prior, seed=seed) if method == "vi" else sf.sample(X, prior, n_chains=2, seed=seed, progress=False)
     return found(p, sim)
 
 

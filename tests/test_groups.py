@@ -214,8 +214,12 @@ def test_a_factor_of_one_view_is_found_as_such(seed, missing, noise):
     sim = sf.simulate(
         n_features=90, n_samples=60, inclusion=IN_VIEW, groups=VIEWS, snr=3, seed=10 + seed, missing=missing
     )
-    prior = sf.Prior(n_factors=5, groups=VIEWS, noise=noise)
-    p = sf.fit_vi(sim.X * np.where(VIEWS == "rna", 1.0, 20.0), prior, scale=noise != "feature")
+    X = sim.X * np.where(VIEWS == "rna", 1.0, 20.0)
+    if noise != "feature":  # the same signal under noise that all features have alike, in one unit
+        rng = np.random.default_rng(seed)
+        level = np.exp(rng.normal(0.0, 0.5, (60, 1))) if noise == "sample" else 1.0
+        X = sim.activations @ sim.loadings.T + 0.5 * level * rng.standard_normal(X.shape)
+    p = sf.fit_vi(X, sf.Prior(n_factors=5, groups=VIEWS, noise=noise))
     assert (~p.empty).sum() == 3
     assert np.array_equal(views_of(p, sim), IN_VIEW > 0)
 
