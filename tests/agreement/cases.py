@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sparsefactor.data import Data, as_data
+from sparsefactor.engine.jax_engine import JaxEngine
 from sparsefactor.kernels.contract import GibbsRows, Message, Sums, VIRows
 from sparsefactor.model import Prior
 
@@ -98,6 +99,11 @@ def gibbs_rows(case: Case, *, scale: float = 1.0, seed: int = 2) -> GibbsRows:
     G, K = case.data.n_features, case.prior.K
     Z = (rng.random((G, K)) < 0.4).astype(np.int8)
     return GibbsRows(Z=Z, L=scale * Z * rng.standard_normal((G, K)), tau=np.ones(G))
+
+
+def small_numbers(engine, scale: float) -> float:
+    """The tolerance at this scale: a device takes what is below 1e-308 for zero, and squares of 1e-150 lose digits."""
+    return 1e-7 if engine is JaxEngine and scale < 1e-100 else RTOL
 
 
 def assert_close(actual: np.ndarray, expected: np.ndarray, name: str, rtol: float = RTOL) -> None:

@@ -4,10 +4,12 @@ from tests.helpers.shards import Here
 
 from sparsefactor.engine.cpu import CpuEngine
 from sparsefactor.engine.dask.engine import DaskEngine
+from sparsefactor.engine.jax_engine import JaxEngine
 from sparsefactor.kernels.reference import ReferenceEngine
 
 COMPARED = {
     "cpu": CpuEngine,
+    "jax": JaxEngine,
 }
 # For what is quick, the oracle itself against a formula, and rows in blocks.
 ENGINES = COMPARED | {

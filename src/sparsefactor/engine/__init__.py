@@ -1,4 +1,4 @@
-"""Who runs the row pass: the oracle on one core, or compiled kernels over threads."""
+"""Who runs the row pass: the oracle on one core, compiled kernels over threads, or kernels in JAX on a GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..kernels.protocol import Engine
 from ..kernels.reference import ReferenceEngine
 from ..model import Prior
 
-BACKENDS = ("auto", "cpu", "reference")
+BACKENDS = ("auto", "cpu", "jax", "reference")
 
 
 def build_engine(
@@ -37,9 +37,17 @@ def build_engine(
 
         prior = prior.in_units_of(data)
         inner = build_engine(data.without_design(), extended(prior, len(data.design.basis)), backend, n_threads)
+        if inner.name == "jax":
+            from .jax_pinned import PinnedJaxEngine
+
+            return PinnedJaxEngine(inner, data, prior)
         return PinnedEngine(inner, data, prior)
     if backend == "reference":
         return ReferenceEngine(data.dense(), prior)
+    if backend == "jax":
+        from .jax_engine import JaxEngine
+
+        return JaxEngine(data.dense(), prior)
     try:
         import numba  # noqa: F401
     except ImportError as problem:

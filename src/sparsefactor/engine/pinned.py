@@ -33,7 +33,7 @@ from ..kernels.contract import (
 from ..kernels.exchange import HERE
 from ..kernels.noise import slab_generator
 from ..kernels.protocol import Engine
-from ..kernels.rows import RowVerbs
+from ..kernels.rows import RowVerbs, contiguous
 from ..model import Beta, Prior
 
 CERTAIN = 80.0  # prior log odds of a direction's inclusion: its probability is one to the last bit
@@ -61,8 +61,8 @@ class Slabs(NamedTuple):
     rate: Array
 
 
-class PinnedEngine(RowVerbs):
-    """`Engine` of the free factors, around an engine with the directions as further ones."""
+class Pinned(RowVerbs):
+    """The free factors' passes and moves, around an engine with the directions as further ones."""
 
     def __init__(self, inner: Engine, data: Data, prior: Prior) -> None:
         assert data.design is not None
@@ -72,13 +72,13 @@ class PinnedEngine(RowVerbs):
         self.d, self.flat, self.learnt = len(self.C), data.base_precision, data.design.learnt
         self.name = inner.name
 
-    def with_prior(self, prior: Prior) -> PinnedEngine:
+    def with_prior(self, prior: Prior) -> Pinned:
         """The same engine under another prior."""
-        return PinnedEngine(self.inner.with_prior(extended(prior, self.d)), self.data, prior)
+        return type(self)(self.inner.with_prior(extended(prior, self.d)), self.data, prior)
 
-    def with_threads(self, n_threads: int) -> PinnedEngine:
+    def with_threads(self, n_threads: int) -> Pinned:
         """The same engine on so many threads."""
-        return PinnedEngine(self.inner.with_threads(n_threads), self.data, self.prior)
+        return type(self)(self.inner.with_threads(n_threads), self.data, self.prior)
 
     def scope(self) -> AbstractContextManager[Any]:
         return self.inner.scope()
@@ -96,12 +96,17 @@ class PinnedEngine(RowVerbs):
             return values
         shape = list(values.shape)
         shape[axis] = self.d
-        return np.concatenate([values, np.broadcast_to(value, shape)], axis=axis)
+        return self.beside(values, np.broadcast_to(value, shape), axis)
+
+    def beside(self, one: Any, other: Any, axis: int = 1) -> Any:
+        """Both, along an axis: arrays of the host's where both are, else of the engine's."""
+        xp = np if isinstance(one, np.ndarray) and isinstance(other, np.ndarray) else self.on.xp
+        return xp.concat([one, other], axis=axis)
 
     def slabs(self, square: Array) -> Slabs:
         """Of the directions' precisions given (G, d) squares of their loadings."""
         prior = self.prior
-        (l2,) = self.over_tiles(lambda own: (prior.sums(square, own),), needed=bool(self.learnt.any()))
+        (l2,) = self.over_tiles(lambda own: (self.sums(square, own),), needed=bool(self.learnt.any()))
         sizes = prior.group_sizes if prior.grouped else np.array(float(self.G))
         shape = np.broadcast_to(prior.loading_shape + 0.5 * sizes, l2.shape)
         return Slabs(shape, prior.loading_rate + 0.5 * l2)
@@ -165,8 +170,8 @@ class PinnedEngine(RowVerbs):
 
     def whole_rows(self, rows: GibbsRows) -> GibbsRows:
         return GibbsRows(
-            Z=np.hstack([rows.Z, np.ones(rows.base.shape, np.int8)]),
-            L=np.hstack([rows.L, rows.base]),
+            Z=self.beside(rows.Z, np.ones(rows.base.shape, np.int8)),
+            L=self.beside(rows.L, rows.base),
             tau=rows.tau,
             member=rows.member,
         )
@@ -174,10 +179,10 @@ class PinnedEngine(RowVerbs):
     def free_rows(self, rows: GibbsRows) -> GibbsRows:
         K = self.K
         return GibbsRows(
-            np.ascontiguousarray(rows.Z[:, :K]),
-            np.ascontiguousarray(rows.L[:, :K]),
+            contiguous(rows.Z[:, :K]),
+            contiguous(rows.L[:, :K]),
             rows.tau,
-            np.ascontiguousarray(rows.L[:, K:]),
+            contiguous(rows.L[:, K:]),
             rows.member,
         )
 
@@ -194,6 +199,7 @@ class PinnedEngine(RowVerbs):
     # ---- variational inference --------------------------------------------------------------------------------
 
     def vi_shortcut(self, joint: bool) -> None:
+        """None: what the directions explain is taken off between passes."""
         return None
 
     def vi_row_pass(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]:
@@ -207,8 +213,8 @@ class PinnedEngine(RowVerbs):
 
     def whole_vi(self, rows: VIRows) -> VIRows:
         return VIRows(
-            mu=np.hstack([rows.mu, rows.base]),
-            s2=np.hstack([rows.s2, rows.base_var]),
+            mu=self.beside(rows.mu, rows.base),
+            s2=self.beside(rows.s2, rows.base_var),
             eta=self.pad(rows.eta, 1.0, axis=1),
             tau=rows.tau,
             member=rows.member,
@@ -274,3 +280,7 @@ class PinnedEngine(RowVerbs):
         self, rows: GibbsRows, columns: GibbsColumns, noise: PrecisionNoise
     ) -> tuple[GibbsRows, Array]:
         raise NotImplementedError("given activations cannot be integrated out: see moves")
+
+
+class PinnedEngine(Pinned):
+    """`Engine` of the free factors of data in this process's memory."""

@@ -280,11 +280,15 @@ class RowVerbs(StartVerbs):
 
     def vi_likelihood(self, rows: VIRows, F: Array) -> float:
         """What the likelihood (3.10) cannot exceed, for noise by feature: variances of l and f left out."""
-        count, rss = self.data.row_count, self.data.row_rss(*self.data.joined(rows.eta * rows.mu, F, rows.base))
+        count, tau, rss = self.data.row_count, np.asarray(rows.tau), self.row_rss(rows, F)
         shape = self.prior.noise_shape + 0.5 * count
-        log_tau = digamma(shape) - np.log(shape) + np.log(rows.tau)
-        value = count * (log_tau - LOG_2PI) - rows.tau * rss
+        log_tau = digamma(shape) - np.log(shape) + np.log(tau)
+        value = count * (log_tau - LOG_2PI) - tau * rss
         return float(0.5 * self.over_tiles(lambda own: (value[own].sum(),))[0])
+
+    def row_rss(self, rows: VIRows, F: Array) -> Array:
+        """(G,) sums over observed samples of (y - E[l]'f)^2."""
+        return self.data.row_rss(*self.data.joined(rows.eta * rows.mu, F, rows.base))
 
     def vi_assignment_gain(self, rows: VIRows, message: Message) -> Array:
         """(K, K) the ELBO's part in z if factor k had the inclusion prior of factor p, q(z) adapting to it (3.14)."""

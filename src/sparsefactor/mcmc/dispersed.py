@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..kernels.contract import VIColumns
 from ..kernels.noise import row_stream
 from ..kernels.protocol import Engine
 from ..model import Prior
@@ -20,7 +21,7 @@ REDRAWN = 0.1  # share of the inclusions that are redrawn from the prior
 
 def dispersed_start(trial: Trial, rng: np.random.Generator) -> Start:
     """A start drawn from q with its standard deviations inflated and some inclusions drawn from the prior instead."""
-    columns, engine = trial.state.columns, trial.cavi.engine
+    columns, engine = VIColumns(*map(np.asarray, trial.state.columns)), trial.cavi.engine
     rate = columns.pi_a / (columns.pi_a + columns.pi_b)  # (0,) where inclusion is given
     L = engine.vi_scatter(trial.state.rows, rate, INFLATION, REDRAWN, row_stream(rng))
     variance = np.einsum("jkk->kj", columns.f_var) if columns.f_var.ndim == 3 else columns.f_var

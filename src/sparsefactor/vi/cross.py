@@ -36,7 +36,7 @@ def with_factors(cavi: CAVI, one: VIState, places: np.ndarray, other: VIState, f
     rows, columns = one.rows, one.columns
     rows = cavi.engine.vi_put(rows, places, other.rows, factors)
     _, their_columns = taken(cavi.engine, other.rows, other.columns, factors)
-    f_mean, f_var = columns.f_mean.copy(), columns.f_var.copy()
+    f_mean, f_var = np.array(columns.f_mean), np.array(columns.f_var)
     f_mean[places] = their_columns.f_mean
     if f_var.ndim == 3:
         f_var[:, places], f_var[:, :, places] = 0.0, 0.0
@@ -47,6 +47,6 @@ def with_factors(cavi: CAVI, one: VIState, places: np.ndarray, other: VIState, f
     for name in ("alpha_shape", "alpha_rate", "pi_a", "pi_b"):
         values = getattr(columns, name)
         if len(values):
-            changed[name] = values.copy()
+            changed[name] = np.array(values)
             changed[name][places] = getattr(their_columns, name)
     return cavi.finish(rows, columns._replace(**changed), np.ones(cavi.prior.K))

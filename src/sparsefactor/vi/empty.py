@@ -25,7 +25,7 @@ def emptied(cavi: CAVI, state: VIState, k: int) -> VIState:
 def cleared(cavi: CAVI, rows: VIRows, columns: VIColumns, k: int) -> tuple[VIRows, VIColumns]:
     """q with no loading on factor k and all that belongs to it at its prior."""
     prior = cavi.prior
-    f_mean, f_var = columns.f_mean.copy(), columns.f_var.copy()
+    f_mean, f_var = np.array(columns.f_mean), np.array(columns.f_var)
     f_mean[k] = 0.0
     if f_var.ndim == 3:
         f_var[:, k], f_var[:, :, k] = 0.0, 0.0
@@ -48,6 +48,6 @@ def holds_nothing(cavi: CAVI, state: VIState) -> NDArray[np.bool_]:
 
 
 def _with(values: np.ndarray, k: int, value: Any) -> np.ndarray:
-    changed = values.copy()
+    changed = np.array(values)
     changed[k] = value
     return changed

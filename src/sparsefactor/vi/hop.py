@@ -43,7 +43,7 @@ class Hops:
         cavi, gibbs = self.kit(self.wanted(state))
         rows, columns = self.resized(self.whole, cavi, state)
         rng = np.random.default_rng([self.seed, self.count, 11])
-        draw = gibbs.begin(cavi.engine.vi_draw(rows, row_stream(rng)), columns.f_mean)
+        draw = gibbs.begin(cavi.engine.vi_draw(rows, row_stream(rng)), np.array(columns.f_mean))
         key = stream_key(self.seed, self.count)
         self.count += 1
         for sweep in range(sweeps):

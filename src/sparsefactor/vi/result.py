@@ -10,7 +10,7 @@ import numpy as np
 from ..arrange import arranged_prior, arrangement
 from ..data import Data
 from ..explained import fit_sums
-from ..kernels.contract import NONE, Array
+from ..kernels.contract import NONE, Array, VIColumns
 from ..model import Prior
 from ..posterior import Labels, Status, VIPosterior
 from .cavi import VIState
@@ -26,7 +26,7 @@ def mean_signal(trials: list[Trial]) -> Array:
         (trial.cavi.engine.vi_fetch(trial.state.rows), trial.state) for trial in trials if np.isfinite(trial.elbo)
     ]
     # One trial at a time: all their signals together could be many times the data.
-    total = sum(state.columns.f_mean.T @ (rows.eta * rows.mu).T for rows, state in fetched)
+    total = sum(np.asarray(state.columns.f_mean).T @ (rows.eta * rows.mu).T for rows, state in fetched)
     return np.asarray(total / len(fetched))
 
 
@@ -84,7 +84,9 @@ def posterior(
     trials where it was asked for, in the units of data.Y.
     """
     cavi, data = winner.cavi, winner.cavi.data
-    state = winner.state._replace(rows=winner.cavi.engine.vi_fetch(winner.state.rows))
+    state = winner.state._replace(
+        rows=cavi.engine.vi_fetch(winner.state.rows), columns=VIColumns(*map(np.asarray, winner.state.columns))
+    )
     modules: dict[str, Any] = {}
     if cavi.prior.n_modules > 1:
         state = largest_first(cavi, state)
@@ -114,7 +116,7 @@ def posterior(
     trace = np.array(winner.trace).reshape(-1, 3)
     trace[:, 1] += elbo_shift(data)
     others = [
-        trial.state.columns.f_mean
+        np.asarray(trial.state.columns.f_mean)
         for trial in trials
         if trial.number != winner.number and trial.status is Status.CONVERGED
     ]

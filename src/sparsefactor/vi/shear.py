@@ -28,8 +28,8 @@ class ShearSearch:
         columns = state.columns
         self.N = columns.f_mean.shape[1]
         self.rows = cavi.engine.vi_shears(state.rows, cavi.message(columns, np.ones(len(columns.f_mean))))
-        self.F = columns.f_mean.copy()
-        self.f2 = second_moment(columns, cavi.fixed)
+        self.F = np.array(columns.f_mean)
+        self.f2 = np.array(second_moment(columns, cavi.fixed))
         self.E = np.zeros((len(self.F), len(self.F)))
         self.promise = 0.0
         active = state.sums.active

@@ -77,7 +77,7 @@ class VIProgress(Moment):
     @property
     def activations(self) -> Array:
         """(n_samples, n_factors) posterior mean of the activations."""
-        return np.ascontiguousarray(self._state.columns.f_mean.T)
+        return np.ascontiguousarray(np.asarray(self._state.columns.f_mean).T)
 
 
 Callback = Callable[[VIProgress], Any]

@@ -1,0 +1,151 @@
+"""Rows on a device, run by kernels in JAX."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+from scipy.special import digamma, gammaln
+
+from ..data import Data
+from ..kernels.contract import Array, GibbsRows, GibbsTerms, Message, RowStream, Sums, VIColumns, VIRows, VITerms
+from ..kernels.jax.activations import activations, drawn_activations
+from ..kernels.jax.gibbs_rows import gibbs_pass
+from ..kernels.jax.library import JAX, jax, jnp, with_64_bits, x64
+from ..kernels.jax.problem import Kind, Problem
+from ..kernels.jax.vi_modules import module_pass
+from ..kernels.jax.vi_rows import vi_pass
+from ..model import Prior
+from .jax_moves import JaxMoves
+from .jax_shortcut import JaxVI
+from .jax_verbs import JaxVerbs
+
+PRECISION = "bf16x3"  # of products of single precision: as exact as float32, twice as fast (python -m benchmarks.gpu)
+
+
+class JaxEngine(JaxMoves, JaxVerbs):
+    """Kernels in JAX for one data set and prior: data and rows are on the device from start to result.
+
+    Agreement with the oracle: 1e-9 relative for float64 data, 1e-4 for float32 data, whose products with Y and with its
+    mask are of single precision and all else float64.
+    """
+
+    name = "jax"
+    on = JAX
+
+    @with_64_bits
+    def __init__(self, data: Data, prior: Prior, *, _problem: Problem | None = None) -> None:
+        prior = prior.in_units_of(data)
+        self.data, self.prior = data, prior
+        self.problem = placed(data, prior, _problem)
+        self.kind = Kind(
+            masked=not data.is_complete,
+            lists_missing=lists_missing(data),
+            feature_noise=prior.noise == "feature",
+            n_groups=len(prior.group_names) if prior.grouped else 1,
+            noise_shape=float(prior.noise_shape),
+            precision=PRECISION,
+        )
+
+    def with_prior(self, prior: Prior) -> JaxEngine:
+        """The same engine under another prior; the data stay where they are."""
+        return JaxEngine(self.data, prior, _problem=self.problem)
+
+    def scope(self) -> AbstractContextManager[Any]:
+        """64-bit numbers in JAX, which also has them between calls."""
+        return x64()
+
+    # ---- variational inference --------------------------------------------------------------------------------
+
+    @with_64_bits
+    def vi_row_pass(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]:
+        """A pass on the device; its sums come to the host."""
+        run = module_pass if self.prior.n_modules > 1 else vi_pass
+        after, sums = run(self.problem, plain(rows), unnamed(message), kind=self.kind)
+        sums = jax.device_get(sums)
+        return VIRows(*after[: 6 if self.prior.n_modules > 1 else 4]), sums._replace(
+            elbo=VITerms(*map(float, sums.elbo)), joint=GibbsTerms()
+        )
+
+    def vi_shortcut(self, joint: bool) -> JaxVI:
+        """Whole iterations on the device."""
+        return JaxVI(self.problem, self.kind, self.data, self.prior)
+
+    @with_64_bits
+    def vi_activations(self, columns: VIColumns, sums: Sums, weight: Array) -> tuple[Array, Array]:
+        """q(f) of every sample, as NumPy arrays."""
+        mean, variance = jax.device_get(activations(*needed(columns, sums), np.asarray(weight)))
+        return mean, variance
+
+    # ---- Gibbs sampling -----------------------------------------------------------------------------------------
+
+    def row_noise(self, key: tuple[int, int], sweep: int) -> RowStream:
+        """The stream's name: it is drawn where the rows are."""
+        return RowStream(np.uint64(key[0]), np.uint64(key[1]), np.uint64(sweep))
+
+    @with_64_bits
+    def gibbs_row_pass(self, rows: GibbsRows, message: Message, noise: RowStream) -> tuple[GibbsRows, Sums]:
+        """A pass on the device; its sums come to the host."""
+        after, sums = gibbs_pass(self.problem, rows, unnamed(message), noise, kind=self.kind)
+        sums = jax.device_get(sums)
+        return rows._replace(Z=after.Z, L=after.L, tau=after.tau), sums._replace(
+            elbo=VITerms(), joint=GibbsTerms(*map(float, sums.joint))
+        )
+
+    @with_64_bits
+    def gibbs_activations(self, sums: Sums, weight: Array, normal: Array) -> Array:
+        """A draw of F, as a NumPy array."""
+        each = self.kind.masked or self.prior.noise == "sample"
+        return np.asarray(drawn_activations(needed(None, sums)[1], weight, normal, each=each))
+
+
+def lists_missing(data: Data) -> bool:
+    """Whether the mask on the device names the missing entries, or the observed ones: the fewer."""
+    return data.observed is not None and 2.0 * data.n_observed > data.n_features * data.n_samples
+
+
+def placed(data: Data, prior: Prior, old: Problem | None) -> Problem:
+    """What the kernels need, on the device; the data themselves as an engine before has them there."""
+    G = data.n_features
+    feature = prior.noise == "feature"
+    rate = np.broadcast_to(prior.noise_rate if feature else 1.0, G).astype(np.float64)
+    half = 0.5 * data.row_count
+    a, shape = float(prior.noise_shape), float(prior.noise_shape) + half
+    # densities.gamma_kl less its terms in log(rate) and 1 / rate, which the rows add.
+    kl = (shape - a) * digamma(shape) - gammaln(shape) + gammaln(a) - a * np.log(rate) - shape
+    if old is None:
+        mask = np.zeros((0, 0), bool)
+        if data.observed is not None:
+            mask = ~data.observed if lists_missing(data) else data.observed
+        Y, mask = jnp.asarray(data.Y), jnp.asarray(mask)
+    else:
+        Y, mask = old.Y, old.mask
+    return Problem(
+        Y=Y,
+        mask=mask,
+        row_count=jnp.asarray(data.row_count),
+        row_ss=jnp.asarray(data.row_ss),
+        tau_shape=jnp.asarray(shape),
+        noise_rate=jnp.asarray(rate),
+        group=jnp.asarray(prior.group_index if prior.grouped else np.zeros(0, np.int64)),
+        likelihood_constant=jnp.asarray(half @ digamma(shape)),
+        noise_constant=jnp.asarray(-kl.sum()),
+        gibbs_constant=jnp.asarray(np.sum(a * np.log(rate) - gammaln(a))),
+    )
+
+
+def plain(rows: VIRows) -> VIRows:
+    """Rows without what belongs to a design, which the engine around this one has."""
+    return VIRows(*rows[:6])
+
+
+def unnamed(message: Message) -> Message:
+    """The message without its weights, which F, gram and share have in them."""
+    return message._replace(weight=np.zeros(0))
+
+
+def needed(columns: VIColumns | None, sums: Sums) -> tuple[Any, Sums]:
+    """What the activations' step looks at."""
+    own = None if columns is None else VIColumns(columns.f_mean, columns.f_var, *(np.zeros(0),) * 6)
+    return own, Sums(sums.LY, sums.LL, sums.LL_share, np.zeros(0), np.zeros(0), VITerms(), GibbsTerms())

@@ -1,0 +1,53 @@
+"""JAX itself: imported here alone, so that its absence is one clear error, and always with 64 bits at hand.
+
+Rows, sums and messages are float64 whatever the data are: only the data matrix, and products with it, are large enough
+for single precision to matter. JAX has 64 bits where a scope says so; a process's own setting is left as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import wraps
+from typing import Any, TypeVar
+
+from ...arrays import arrays_of
+from ...errors import needs
+
+try:
+    import jax as _jax
+    import jax.numpy as _jnp
+    import jax.scipy.special as _special
+except ImportError as problem:
+    raise needs('backend "jax"', "JAX", "gpu", problem) from problem
+
+# Rows are a device's arrays where NumPy's are meant by name: types would only say so again and again.
+jax: Any = _jax
+jnp: Any = _jnp
+lax: Any = _jax.lax
+special: Any = _special
+
+__all__ = ["JAX", "jax", "jnp", "lax", "special", "with_64_bits", "x64"]
+
+JAX = arrays_of(jnp, special)
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def x64() -> AbstractContextManager[Any]:
+    """A scope in which JAX has 64-bit numbers, for this thread."""
+    if hasattr(jax, "enable_x64"):
+        scope: AbstractContextManager[Any] = jax.enable_x64(True)
+        return scope
+    before: AbstractContextManager[Any] = jax.experimental.enable_x64()  # JAX 0.7 and older
+    return before
+
+
+def with_64_bits(function: Function) -> Function:
+    """The function, inside that scope."""
+
+    @wraps(function)
+    def scoped(*args: Any, **kw: Any) -> Any:
+        with x64():
+            return function(*args, **kw)
+
+    return scoped  # type: ignore[return-value]

@@ -1,0 +1,101 @@
+"""The JAX engine in whole fits and chains: the same ends as the CPU engine, rows that stay where they are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import sparsefactor as sf
+from sparsefactor.data import as_data
+from sparsefactor.engine import build_engine
+from sparsefactor.engine.jax_engine import JaxEngine
+from sparsefactor.engine.jax_shortcut import column_step, row_step
+from sparsefactor.kernels.jax.library import jax, jnp
+from sparsefactor.vi.cavi import CAVI
+
+G, N, K = 60, 30, 3
+
+
+def small(seed: int = 0, missing: float = 0.0) -> np.ndarray:
+    X = sf.simulate(n_features=G, n_samples=N, inclusion=[0.3, 0.3, 0.8], snr=5, seed=seed).X
+    if missing:
+        X = np.where(np.random.default_rng(1).random(X.shape) < missing, np.nan, X)
+    return X
+
+
+def compilations() -> int:
+    return column_step._cache_size() + row_step._cache_size()
+
+
+def test_a_fit_ends_where_that_of_the_cpu_ends_and_compiles_once():
+    options = {"n_factors": K, "n_trials": 4, "init": "varimax"}
+    fits = [sf.fit_vi(small(), backend=backend, **options) for backend in ("cpu", "jax")]
+    assert fits[1].converged
+    assert fits[1].elbo == pytest.approx(fits[0].elbo, abs=1e-4)
+    np.testing.assert_allclose(fits[1].loadings_mean, fits[0].loadings_mean, atol=1e-3)
+    np.testing.assert_allclose(fits[1].inclusion_prob, fits[0].inclusion_prob, atol=1e-3)
+    assert type(fits[1].loadings_mean) is np.ndarray
+    before = compilations()
+    again = sf.fit_vi(small(), backend="jax", **options)
+    assert again.elbo == fits[1].elbo
+    sf.fit_vi(small(1), backend="jax", seed=1, **options)
+    assert compilations() == before, "another data set of the same shape, another trial: nothing is compiled again"
+
+
+def test_covariates_and_holes_stay_on_the_device():
+    X, age = small(missing=0.1), np.random.default_rng(2).standard_normal((N, 1))
+    options = {"n_factors": K, "covariates": age, "n_trials": 1, "init": "varimax", "tol": 1e-3}
+    fits = [sf.fit_vi(X, backend=backend, **options) for backend in ("cpu", "jax")]
+    assert fits[1].elbo == pytest.approx(fits[0].elbo, rel=1e-7)
+    np.testing.assert_allclose(fits[1].covariate_loadings_mean, fits[0].covariate_loadings_mean, atol=1e-4)
+    data = as_data(X, center=True).with_design(age, True)
+    prior = sf.Prior(n_factors=K)
+    engine = build_engine(data, prior, "jax")
+    cavi = CAVI(data, prior, engine, joint=True)
+    rng = np.random.default_rng(0)
+    state = cavi.sweep(cavi.start(rng.standard_normal((G, K)), rng.standard_normal((K, N))), rescale=True)
+    for name in ("mu", "s2", "eta", "tau", "base", "base_var"):
+        assert isinstance(getattr(state.rows, name), jax.Array), name
+
+
+@pytest.mark.parametrize("missing", [0.0, pytest.param(0.1, marks=pytest.mark.slow)])
+def test_a_chain_is_the_same_chain(missing):
+    options = {"n_factors": K, "n_chains": 1, "n_warmup": 4, "n_draws": 4, "init": "varimax", "seed": 3}
+    options["moves"] = ("scale", "shear")
+    runs = [sf.sample(small(missing=missing), backend=backend, **options) for backend in ("cpu", "jax")]
+    for name in ("loadings", "inclusion", "activations", "noise_precision", "loading_precision"):
+        one, other = (np.asarray(run.draws["posterior"][name]) for run in runs)
+        np.testing.assert_allclose(other, one, rtol=1e-6, atol=1e-8, err_msg=name)
+
+
+def test_single_precision_ends_at_the_same_optimum():
+    options = {"n_factors": K, "n_trials": 4, "init": "varimax", "backend": "jax"}
+    fits = [sf.fit_vi(small(), dtype=dtype, **options) for dtype in (np.float64, np.float32)]
+    assert fits[1].elbo == pytest.approx(fits[0].elbo, rel=1e-4)
+    same = (fits[0].inclusion_prob > 0.5) == (fits[1].inclusion_prob > 0.5)
+    assert same.mean() > 0.999
+
+
+def test_the_process_keeps_its_own_precision():
+    data = as_data(small())
+    engine = JaxEngine(data, sf.Prior(n_factors=K, inclusion=0.3))
+    rows = engine.vi_place(np.ones((G, K)))
+    assert rows.mu.dtype == np.float64
+    assert engine.problem.Y.dtype == np.float64
+    if not jax.config.jax_enable_x64:
+        assert jnp.ones(2).dtype == np.float32
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("snr", [1, 5, 25])
+def test_the_papers_simulation_ends_where_that_of_the_cpu_ends(snr):
+    sim = sf.simulate_paper(snr=snr, seed=0)
+    prior = sf.Prior(inclusion=[0.1] * 5 + [0.9])
+    cpu, exact, single = (
+        sf.fit_vi(sim.X, prior, backend=backend, dtype=dtype)
+        for backend, dtype in (("cpu", np.float64), ("jax", np.float64), ("jax", np.float32))
+    )
+    assert exact.elbo == pytest.approx(cpu.elbo, abs=0.02)
+    assert single.elbo == pytest.approx(cpu.elbo, rel=1e-4)
+    for fit in (exact, single):
+        assert np.mean((fit.inclusion_prob > 0.5) == (cpu.inclusion_prob > 0.5)) > 0.999
