@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ..atomic import sync
-from ..data import Data
+from ..data import Data, chunks_of
 from ..model import Beta, Prior
 from ..start import Start
 from ..storage.chunks import StoredDraws
@@ -94,9 +94,12 @@ def digest(*values: Any) -> str:
     """A hash of arrays, numbers and text by content."""
     total = hashlib.sha256()
     for value in values:
-        array = np.ascontiguousarray(value)
+        array = value if len(getattr(value, "shape", ())) == 2 else np.ascontiguousarray(value)
         total.update(f"{array.dtype.str}{array.shape}".encode())
-        total.update(array.tobytes())
+        # A matrix a few rows at a time: it may be in a file, or with others.
+        parts = (array[rows] for rows in chunks_of(array)) if array.ndim == 2 else (array,)
+        for part in parts:
+            total.update(np.ascontiguousarray(part).tobytes())
     return total.hexdigest()[:32]
 
 

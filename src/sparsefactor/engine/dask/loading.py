@@ -25,7 +25,6 @@ class Elsewhere:
     def __init__(self, cluster: Cluster, shape: tuple[int, int], dtype: Any, which: int) -> None:
         self.cluster, self.shape, self.dtype, self.which = cluster, shape, np.dtype(dtype), which
         self.itemsize, self.ndim = self.dtype.itemsize, 2
-        self.nbytes = self.itemsize * shape[0] * shape[1]
 
     def __len__(self) -> int:
         return self.shape[0]

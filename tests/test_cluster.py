@@ -1,0 +1,178 @@
+"""A real cluster of processes on this machine: the same results, whatever becomes of its workers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import sparsefactor as sf
+
+distributed = pytest.importorskip("distributed")
+zarr = pytest.importorskip("zarr")
+
+G, N = 2700, 40
+FIT = {"n_factors": 3, "n_trials": 4, "max_iter": 200}
+DRAWS = {"n_factors": 3, "n_chains": 2, "n_warmup": 4, "n_draws": 6, "init": "varimax", "progress": False}
+CLUSTER = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": 0}
+
+
+@pytest.fixture(scope="module")
+def client():
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    with distributed.LocalCluster(**CLUSTER) as cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def sim():
+    return sf.simulate(n_features=G, n_samples=N, inclusion=[0.3, 0.2, 0.1], snr=4, seed=1)
+
+
+@pytest.fixture(scope="module")
+def store(sim, tmp_path_factory):
+    path = str(tmp_path_factory.mktemp("store") / "x.zarr")
+    zarr.create_array(path, shape=sim.X.shape, chunks=(N, 500), dtype="f8")[:] = sim.X
+    return path
+
+
+@pytest.fixture(scope="module")
+def expected(sim):
+    return sf.fit_vi(sim.X, **FIT)
+
+
+def same(a: sf.VIPosterior, b: sf.VIPosterior) -> bool:
+    names = ("loadings_mean", "loadings_sd", "inclusion_prob", "activations_mean", "noise_precision_mean")
+    return a.elbo == b.elbo and all(np.array_equal(getattr(a, name), getattr(b, name)) for name in names)
+
+
+def loadings(mc: sf.MCMCPosterior):
+    return mc.draws["posterior"]["loadings"].values
+
+
+def test_a_fit_is_the_same_to_the_bit(client, sim, store, expected):
+    assert same(expected, sf.fit_vi(sim.X, **FIT, client=client))
+    found = sf.fit_vi(store, **FIT, client=client)
+    assert same(expected, found)
+    assert found.variance_explained() == pytest.approx(expected.variance_explained(), rel=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::sparsefactor.SamplingWarning")
+def test_draws_are_the_same_and_a_run_goes_on_without_the_cluster(client, sim, store, tmp_path):
+    whole = sf.sample(sim.X, **DRAWS)
+    begun = sf.sample(store, **{**DRAWS, "n_draws": 3}, path=tmp_path / "run", client=client, precision="double")
+    assert np.array_equal(loadings(begun), loadings(sf.sample(sim.X, **{**DRAWS, "n_draws": 3})))
+    done = sf.sample(sim.X, **DRAWS, path=tmp_path / "run", precision="double")
+    assert np.array_equal(loadings(done), loadings(whole))
+
+
+def fit_under(client, how, when: int, X, monkeypatch, caplog, after: float = 0.0):
+    """A fit during which a worker is killed or stopped; when: at which iteration, and so many seconds after it."""
+    monkeypatch.setattr("sparsefactor.engine.dask.cluster.LEAST_PATIENCE", 2.0)
+    caplog.clear()
+    pid, told = random.choice(list(client.run(os.getpid).values())), []
+
+    def strike(_):
+        told.append(1)
+        if len(told) == when:
+            threading.Timer(after, os.kill, (pid, how)).start()
+
+    try:
+        found = sf.fit_vi(X, **FIT, client=client, callback=strike)
+    finally:
+        if how == signal.SIGSTOP:
+            os.kill(pid, signal.SIGCONT)
+    client.wait_for_workers(CLUSTER["n_workers"], timeout=60)
+    return found, any("is lost" in line for line in caplog.messages), len(told)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_worker_is_lost(client, sim, expected, how, monkeypatch, caplog):
+    found, noticed, _ = fit_under(client, how, 15, sim.X, monkeypatch, caplog)
+    assert same(expected, found)
+    assert noticed
+
+
+def test_what_is_saved_is_where_a_lost_worker_goes_on(client, sim, expected, monkeypatch, caplog):
+    monkeypatch.setattr("sparsefactor.engine.dask.cluster.SAVE_AFTER", 0.02)
+    monkeypatch.setattr("sparsefactor.engine.dask.cluster.SAVE_SHARE", 1.0)
+    found, noticed, _ = fit_under(client, signal.SIGKILL, 30, sim.X, monkeypatch, caplog)
+    assert same(expected, found)
+    assert noticed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_ten_random_moments(client, store, expected, how, monkeypatch, caplog):
+    _, _, length = fit_under(client, how, 0, store, monkeypatch, caplog)
+    rng, noticed = random.Random(int(how)), 0
+    for _ in range(10):
+        when, after = rng.randrange(1, length), rng.uniform(0.0, 0.02)
+        found, seen, _ = fit_under(client, how, when, store, monkeypatch, caplog, after)
+        assert same(expected, found)
+        noticed += seen
+    assert noticed >= 7  # but for those near the end
+
+
+CHILD = """
+import sys, logging
+import distributed, sparsefactor as sf
+logging.getLogger("distributed").setLevel(logging.CRITICAL)
+if __name__ == "__main__":
+    store, path = sys.argv[1:]
+    settings = {"n_factors": 3, "n_chains": 2, "n_warmup": 20, "n_draws": 100, "init": "varimax", "precision": "double"}
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
+        with distributed.Client(cluster) as client:
+            sf.sample(store, **settings, progress=False, path=path, checkpoint_seconds=0.1, client=client)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sparsefactor.SamplingWarning")
+def test_a_client_is_killed_at_ten_moments_and_goes_on(sim, store, tmp_path):
+    """With it goes the scheduler, and all workers."""
+    settings = {**DRAWS, "n_warmup": 20, "n_draws": 100, "precision": "double"}
+    script = tmp_path / "child.py"
+    script.write_text(CHILD)
+    rng, killed = random.Random(0), 0
+    for _ in range(10):
+        child = subprocess.Popen([sys.executable, "-W", "ignore", str(script), store, str(tmp_path / "run")])
+        try:
+            child.wait(timeout=rng.uniform(6.0, 14.0))
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+            killed += 1
+    assert killed >= 3
+    found = sf.sample(sim.X, **settings, path=tmp_path / "run")
+    assert np.array_equal(loadings(found), loadings(sf.sample(sim.X, **settings)))
+
+
+def test_bad_clusters_are_refused_before_any_work(client, sim, monkeypatch):
+    with pytest.raises(TypeError, match=r"client must be a dask.distributed Client; got a str"):
+        sf.fit_vi(sim.X, n_factors=2, client="tcp://127.0.0.1:8786")
+    closed = distributed.Client(client.scheduler.address)
+    closed.close()
+    with pytest.raises(RuntimeError, match="connected to its scheduler; it is closed; make a new one"):
+        sf.fit_vi(sim.X, n_factors=2, client=closed)
+    with pytest.raises(ValueError, match=r"workers have the engine .cpu.; got backend='reference'"):
+        sf.fit_vi(sim.X, n_factors=2, client=client, backend="reference")
+    monkeypatch.setattr("sparsefactor.engine.dask.cluster.__version__", "99.0")
+    with pytest.raises(RuntimeError, match=r"every worker must have sparsefactor 99.0.* has version"):
+        sf.fit_vi(sim.X, n_factors=2, client=client)
+
+
+def test_a_cluster_without_workers_is_refused(sim):
+    with (
+        distributed.LocalCluster(**{**CLUSTER, "n_workers": 0}) as cluster,
+        distributed.Client(cluster) as client,
+        pytest.raises(RuntimeError, match="must have workers; this one has none"),
+    ):
+        sf.fit_vi(sim.X, n_factors=2, client=client)
