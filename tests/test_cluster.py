@@ -89,13 +89,12 @@ def fit_under(client, how, when: int, X, monkeypatch, caplog, after: float = 0.0
     finally:
         if how == signal.SIGSTOP:
             os.kill(pid, signal.SIGCONT)
-    client.wait_for_workers(CLUSTER["n_workers"], timeout=60)
     return found, any("is lost" in line for line in caplog.messages), len(told)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_worker_is_lost(client, sim, expected, how, monkeypatch, caplog):
-    found, noticed, _ = fit_under(client, how, 15, sim.X, monkeypatch, caplog)
+def test_a_worker_is_lost(client, sim, expected, monkeypatch, caplog):
+    found, noticed, _ = fit_under(client, signal.SIGKILL, 15, sim.X, monkeypatch, caplog)
+    client.wait_for_workers(CLUSTER["n_workers"], timeout=60)
     assert same(expected, found)
     assert noticed
 
@@ -104,18 +103,20 @@ def test_what_is_saved_is_where_a_lost_worker_goes_on(client, sim, expected, mon
     monkeypatch.setattr("sparsefactor.engine.dask.cluster.SAVE_AFTER", 0.02)
     monkeypatch.setattr("sparsefactor.engine.dask.cluster.SAVE_SHARE", 1.0)
     found, noticed, _ = fit_under(client, signal.SIGKILL, 30, sim.X, monkeypatch, caplog)
+    client.wait_for_workers(CLUSTER["n_workers"], timeout=60)
     assert same(expected, found)
     assert noticed
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-def test_ten_random_moments(client, store, expected, how, monkeypatch, caplog):
-    _, _, length = fit_under(client, how, 0, store, monkeypatch, caplog)
-    rng, noticed = random.Random(int(how)), 0
+def test_ten_random_moments(store, expected, how, monkeypatch, caplog):
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    rng, noticed, length = random.Random(int(how)), 0, 40
     for _ in range(10):
         when, after = rng.randrange(1, length), rng.uniform(0.0, 0.02)
-        found, seen, _ = fit_under(client, how, when, store, monkeypatch, caplog, after)
+        with distributed.LocalCluster(**CLUSTER) as cluster, distributed.Client(cluster) as client:
+            found, seen, length = fit_under(client, how, when, store, monkeypatch, caplog, after)
         assert same(expected, found)
         noticed += seen
     assert noticed >= 7  # but for those near the end
@@ -153,6 +154,15 @@ def test_a_client_is_killed_at_ten_moments_and_goes_on(sim, store, tmp_path):
     assert killed >= 3
     found = sf.sample(sim.X, **settings, path=tmp_path / "run")
     assert np.array_equal(loadings(found), loadings(sf.sample(sim.X, **settings)))
+
+
+def test_fits_of_a_comparison_are_made_by_workers(client, sim):
+    priors = {"two": sf.Prior(n_factors=2), "three": sf.Prior(n_factors=3)}
+    settings = {"n_masks": 2, "n_trials": 1, "max_iter": 30}
+    few = sim.X[:, :60]
+    here, there = (sf.compare(few, priors, **settings, **more).runs for more in ({}, {"client": client}))
+    left = ["prior", "mask", "error", "log_density", "found"]
+    assert here[left].equals(there[left])
 
 
 def test_bad_clusters_are_refused_before_any_work(client, sim, monkeypatch):

@@ -146,6 +146,13 @@ def test_bad_input_is_refused_before_any_work(tmp_path, sim, monkeypatch):
         sf.fit_vi(unknown.persist().compute_chunk_sizes(), n_factors=2)
 
 
+def test_questions_take_what_is_on_disk(tmp_path, sim, holes):
+    p = sf.fit_vi(sim.X, n_factors=3, n_trials=1)
+    path = stored(tmp_path / "x.zarr", holes)
+    assert np.array_equal(p.transform(path), p.transform(holes))
+    assert np.array_equal(p.impute(da.from_array(holes, chunks=(10, 300))), p.impute(holes))
+
+
 def test_a_note_says_that_samples_are_laid_out_anew(sim, caplog):
     with caplog.at_level(logging.INFO, logger="sparsefactor"):
         as_data(da.from_array(sim.X, chunks=(10, G)))

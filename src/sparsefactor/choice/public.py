@@ -19,6 +19,7 @@ import pandas as pd
 
 from ..checks import checked_choice, checked_count, checked_flag, checked_share
 from ..data import read_matrix
+from ..engine.readers import fits_on
 from ..model import Beta, Prior
 from ..start import Start
 from .chain import Chain
@@ -41,6 +42,7 @@ def compare(
     warm_start: bool = True,
     path: str | PathLike[str] | None = None,
     progress: Told | None = None,
+    client: Any = None,
     **options: Any,
 ) -> Comparison:
     """Compare priors by what they predict of entries held out.
@@ -66,6 +68,8 @@ def compare(
     path : folder, optional
         What each fit found is kept there, and not done again by a call with the same data, priors and settings.
     progress : function of (fits done, fits in all, what was done last), optional
+    client : dask.distributed.Client, optional
+        Whose workers make the fits, each a whole one; n_jobs is then by default the number of their threads.
     **options
         Of `fit_vi` or `sample`. Data are centred once, by means of all observed entries (center=False: not at all):
         means of what a mask leaves would differ from feature to feature by what it hides, as if by a further factor.
@@ -94,10 +98,15 @@ def compare(
     base = digest(values, names, seed, share, inference, center, options)
     if center:
         values = centred(values)
+    there = None
+    if client is not None:
+        there, threads = fits_on(client, values)
+        n_jobs = n_jobs or threads
 
     def chain(names: list[str], mask: Mask) -> Chain:
         def judge(prior: Prior, start: Start | None) -> tuple[dict[str, Any], Start]:
-            return judged(values, columns, prior, mask.held, inference, started(options, prior, start))
+            rest = (columns, prior, mask.held, inference, started(options, prior, start))
+            return judged(values, *rest) if there is None else there(judged, *rest)
 
         made = Chain(names, [priors[name] for name in names], mask.number, judge)
         if folder is not None:

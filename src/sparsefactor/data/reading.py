@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..annotated import READERS, Read, filled, is_sparse
+from ..annotated import READERS, Read, filled, is_sparse, room_for
 from ..containers import from_xarray
 from ..names import checked_names, shown
+from .sources import source_of
 from .sparse_making import is_complete
 
 logger = logging.getLogger("sparsefactor")
@@ -72,11 +74,22 @@ def _values_and_names(X: Any, dtype: Any) -> Read:
         return Read(stacked, None, list(X.columns))
     if module == "xarray":
         return Read(*from_xarray(X))
+    if module in ("dask", "zarr") or isinstance(X, str | os.PathLike):
+        return _read_whole(X, dtype)
     if module in READERS:
         return READERS[module](X, dtype)
     if isinstance(X, np.ma.MaskedArray):
         return Read(np.ma.filled(X.astype(np.float64), np.nan))
     return Read(X)
+
+
+def _read_whole(X: Any, dtype: Any) -> Read:
+    """What is on disk, or made by others, in memory."""
+    source = source_of(X)
+    assert source is not None
+    values = room_for(*source.shape, dtype)
+    source.fill(values, 0, source.shape[1])
+    return Read(values, source.samples, source.features, fresh=True)
 
 
 def _is_default_index(index: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,11 @@ from .making import Look, centred, judged, largest, look_at, refuse_constant, sc
 from .matrix import Data, chunks_of
 from .sources import Source
 from .spool import Spool
+from .tiles import slices
 
 logger = logging.getLogger("sparsefactor")
+
+LOOK_ENTRIES = 16_000_000  # that are looked at together
 
 
 class Held:
@@ -28,10 +32,19 @@ class Held:
         shape = (last - first, source.shape[0])
         self.values = self.spool.empty(shape, exact)
         logger.info("reading features %d to %d of %d", first + 1, last, source.shape[1])
-        source.fill(self.values.T, first, last)
+        source.fill(self.values.T, first, last, self.release)
+
+    def release(self) -> None:
+        """What is in memory of the files may leave it."""
+        self.spool.release(self.values)
 
     def look(self) -> Look:
-        return look_at(self.values.T)
+        """A few features at a time."""
+        looks, (G, N) = [], self.values.shape
+        for rows in slices(0, G, max(1, LOOK_ENTRIES // N)):
+            looks.append(look_at(self.values[rows].T))
+            self.spool.release(self.values[rows])
+        return reduce(Look.joined, looks)
 
     def prepared(
         self, complete: bool, center: bool, scale: bool

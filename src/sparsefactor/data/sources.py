@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,6 +23,13 @@ from ..names import shown
 logger = logging.getLogger("sparsefactor")
 
 
+Done = Callable[[], None]
+
+
+def nothing() -> None:
+    """To be done after a part."""
+
+
 class Source(Protocol):
     """A matrix (n_samples, n_features) that is somewhere else."""
 
@@ -31,8 +38,11 @@ class Source(Protocol):
     samples: Any  # names, None where there are none
     features: Any
 
-    def fill(self, values: NDArray[Any], first: int, last: int) -> None:
-        """Write features first .. last into values (n_samples, last - first), in any order of the parts."""
+    def fill(self, values: NDArray[Any], first: int, last: int, done: Done = nothing) -> None:
+        """Write features first .. last into values (n_samples, last - first), in any order of the parts.
+
+        done: called after each of them.
+        """
         ...
 
 
@@ -102,7 +112,7 @@ class ZarrSource:
             path, key = str(array.store_path).removeprefix("file://"), ""
         return cls(path, key, tuple(array.shape), np.dtype(array.dtype), samples, features)
 
-    def fill(self, values: NDArray[Any], first: int, last: int) -> None:
+    def fill(self, values: NDArray[Any], first: int, last: int, done: Done = nothing) -> None:
         store = _opened(self.path)
         array: Any = store[self.key] if self.key else store
         for rows, columns in _grid(array.shape, array.chunks, first, last):
@@ -115,6 +125,7 @@ class ZarrSource:
                     f"({type(problem).__name__}: {problem}); restore it, or write the store again"
                 ) from problem
             values[rows, columns.start - first : columns.stop - first] = block
+            done()
 
 
 def _opened(path: str) -> Any:
@@ -183,7 +194,7 @@ class DaskSource:
             )
         return cls(X, tuple(X.shape), np.dtype(X.dtype))
 
-    def fill(self, values: NDArray[Any], first: int, last: int) -> None:
+    def fill(self, values: NDArray[Any], first: int, last: int, done: Done = nothing) -> None:
         row = 0
         for height in self.array.chunks[0]:
             column = 0
@@ -194,6 +205,7 @@ class DaskSource:
                     values[row : row + height, begin - first : end - first] = (
                         block.toarray() if hasattr(block, "toarray") else block
                     )
+                    done()
                 column += width
             row += height
 
@@ -226,13 +238,14 @@ class ParquetSource:
         dtype = np.dtype(np.float32 if single else np.float64)
         return cls(path, (n, len(columns)), dtype, names, [field.name for field in columns])
 
-    def fill(self, values: NDArray[Any], first: int, last: int) -> None:
+    def fill(self, values: NDArray[Any], first: int, last: int, done: Done = nothing) -> None:
         row = 0
         size = max(1, BLOCK_ENTRIES // (last - first))
         for batch in _parquet(self.path).to_batches(columns=list(self.features[first:last]), batch_size=size):
             for at, column in enumerate(batch.columns):
                 values[row : row + batch.num_rows, at] = column.to_numpy(zero_copy_only=False)
             row += batch.num_rows
+            done()
 
 
 def _parquet(path: str) -> Any:
@@ -264,7 +277,7 @@ class AnnDataSource:
         names = list(map(str, X.obs_names)), list(map(str, X.var_names))
         return cls(str(X.filename), tuple(matrix.shape), np.dtype(matrix.dtype), *names)
 
-    def fill(self, values: NDArray[Any], first: int, last: int) -> None:
+    def fill(self, values: NDArray[Any], first: int, last: int, done: Done = nothing) -> None:
         try:
             import anndata
         except ImportError as problem:

@@ -15,3 +15,17 @@ def reader_for(client: Any) -> Callable[..., Data]:
     from .dask.loading import reader_on
 
     return reader_on(client)
+
+
+def fits_on(client: Any, values: Any) -> tuple[Callable[..., Any], int]:
+    """A way to call function(values, ...) on a client's workers, to which values are sent once; and their threads."""
+    from .dask.cluster import check_client
+
+    check_client(client)
+    threads = sum(worker["nthreads"] for worker in client.scheduler_info(n_workers=-1)["workers"].values())
+    shared = client.scatter(values)
+
+    def call(function: Callable[..., Any], *args: Any) -> Any:
+        return client.submit(function, shared, *args, pure=False).result()
+
+    return call, threads
