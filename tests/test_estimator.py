@@ -142,8 +142,12 @@ def test_a_random_state_is_drawn_from():
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"inference": "em"}, ValueError, "inference must be 'vi' or 'mcmc'"),
-        ({"n_components": 3, "prior": sf.Prior(n_factors=2)}, ValueError, "the prior's number of factors; got 3 and 2"),
+        ({"inference": "em"}, ValueError, "inference must be one of \\('vi', 'mcmc'\\); got 'em'"),
+        (
+            {"n_components": 3, "prior": sf.Prior(n_factors=2)},
+            ValueError,
+            "n_components must come from one place; got 3",
+        ),
         ({"prior": 0.1}, TypeError, "prior must be a Prior"),
         ({"n_components": 0}, ValueError, "n_factors must be a whole number of at least 1"),
     ],
@@ -182,3 +186,19 @@ def test_covariates_may_have_slabs():
     known = np.random.default_rng(0).standard_normal((len(simulated()), 1))
     model = sf.SparseFactorAnalysis(**QUICK, covariate_loadings="slab").fit(simulated(), covariates=known)
     assert model.posterior_.labels.covariate_slab
+
+
+def test_a_sparse_matrix_goes_through():
+    from scipy import sparse
+
+    X = np.where(np.abs(simulated()) > 0.8, simulated(), 0.0)
+    settings = {"n_components": 3, **QUICK}
+    model, dense = (sf.SparseFactorAnalysis(**settings).fit(given) for given in (sparse.csr_array(X), X))
+    np.testing.assert_allclose(model.lower_bound_, dense.lower_bound_, rtol=1e-9)
+    np.testing.assert_allclose(model.transform(sparse.csr_array(X)), dense.transform(X), atol=1e-6)
+    assert model.__sklearn_tags__().input_tags.sparse
+
+
+def test_what_comes_back_has_the_means_of_the_model(fitted):
+    """With holes the means are fitted; activations of zero are a sample at these."""
+    np.testing.assert_array_equal(fitted.inverse_transform(np.zeros((1, 2)))[0], fitted.mean_)

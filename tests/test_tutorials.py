@@ -78,7 +78,9 @@ def test_questionnaire():
     page = executed("questionnaire")
     shown = texts(page)
     leading = re.findall(r"(?m)^\d +\d+ +(\w)\d, ", shown[1])
-    assert sorted(leading) == list("ACENO")  # each trait leads a factor, as the text has it
+    assert sorted(leading) == list("ACENNO")  # each trait leads a factor, neuroticism two, as the text has it
+    fifth = re.search(r"(?m)^5 +\d+ +(.*?)  ", shown[1])[1]
+    assert {"N1", "N2"} <= set(fifth.split(", "))  # the picture is of anger
     assert "NaN" not in shown[-1]
     assert len(pictures(page)) == 3
 

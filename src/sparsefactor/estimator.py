@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from .checks import checked_choice
 from .errors import needs
 from .mcmc import sample
-from .model import Beta, Prior
+from .model import Prior, checked_prior
 from .posterior import MCMCPosterior, VIPosterior
 from .start import Start
 from .vi import fit_vi
@@ -25,6 +26,7 @@ except ImportError as problem:
 
 Array = NDArray[np.float64]
 N_COMPONENTS = 10  # where neither the prior nor the caller says how many
+ACCEPTED: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan", "accept_sparse": "csc"}
 
 
 class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -122,8 +124,8 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
 
         Parameters
         ----------
-        X : (n_samples, n_features) array or frame
-            NaN where missing.
+        X : (n_samples, n_features) array, frame or sparse matrix
+            NaN where missing; zeros of a sparse matrix are data.
         y : ignored
         covariates : (n_samples, c) array or frame, optional
             Known covariates; `transform` and the like then ask for those of their samples.
@@ -133,29 +135,14 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         SparseFactorAnalysis
             Itself.
         """
-        if self.inference not in ("vi", "mcmc"):
-            raise ValueError(f"inference must be 'vi' or 'mcmc'; got {self.inference!r}; choose one of them")
+        checked_choice("inference", self.inference, ("vi", "mcmc"))
         before = self.posterior_ if self.warm_start and hasattr(self, "posterior_") else None
-        values = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=2)
-        prior = self._chosen_prior()
+        values = validate_data(self, X, ensure_min_samples=2, **ACCEPTED)
+        prior = checked_prior(self.prior, self.n_components, N_COMPONENTS, "n_components")
         init = "auto" if before is None else warm(before, values, prior, covariates)
         self.posterior_ = self._posterior(self._named(values), prior, init, covariates)
         self._keep(self.posterior_)
         return self
-
-    def _chosen_prior(self) -> Prior:
-        if self.prior is None:
-            return Prior(
-                n_factors=N_COMPONENTS if self.n_components is None else self.n_components, inclusion=Beta(1, 1)
-            )
-        if not isinstance(self.prior, Prior):
-            raise TypeError(f"prior must be a Prior; got {self.prior!r}; pass e.g. sparsefactor.Prior(n_factors=6)")
-        if self.n_components not in (None, self.prior.n_factors):
-            raise ValueError(
-                f"n_components must be the prior's number of factors; got {self.n_components} and "
-                f"{self.prior.n_factors}; leave one of them out"
-            )
-        return self.prior
 
     def _posterior(self, X: Any, prior: Prior, init: Any, covariates: Any) -> VIPosterior | MCMCPosterior:
         seed = self.random_state
@@ -223,7 +210,7 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
                 f"activations must have {self.n_components_} columns, one for each factor; got {activations.shape[1]}; "
                 "pass what transform returned"
             )
-        return np.asarray(activations @ self.components_ * self.scale_ + self.mean_)
+        return self.posterior_.labels.restored(activations @ self.components_)
 
     def impute(self, X: Any, covariates: Any = None) -> Array:
         """X with its missing entries predicted.
@@ -282,19 +269,21 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         check_is_fitted(self)
         return self.posterior_.covariance()
 
+    # ---- between scikit-learn and the posterior ----------------------------------------------------------------------
+
     def _new(self, X: Any) -> Any:
         """New samples, checked as scikit-learn does it."""
         check_is_fitted(self)
-        return self._named(validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False))
+        return self._named(validate_data(self, X, reset=False, **ACCEPTED))
 
-    def _named(self, values: Array) -> Any:
+    def _named(self, values: Any) -> Any:
         """The values with the names that X had, if it had any."""
         names = getattr(self, "feature_names_in_", None)
         return values if names is None else pd.DataFrame(values, columns=names)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
+        tags.input_tags.allow_nan = tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64"]
         return tags
 

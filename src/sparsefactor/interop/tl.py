@@ -12,13 +12,14 @@ from ..annotated import from_anndata, from_mudata
 from ..checks import checked_choice
 from ..data import stays_sparse
 from ..mcmc import sample
-from ..model import Beta, Prior
+from ..model import Prior, checked_prior
 from ..posterior import MCMCPosterior, VIPosterior
 from ..vi import fit_vi
 
 __all__ = ["sparse_factors"]
 
 Array = NDArray[np.float64]
+N_FACTORS = 10  # where neither the prior nor the caller says how many
 METHODS: dict[str, Any] = {"vi": fit_vi, "mcmc": sample}
 
 
@@ -85,12 +86,7 @@ def sparse_factors(
         adata = adata.copy()
     count = len(adata.var_names)
     kept = np.ones(count, dtype=bool) if mask_var is None else boolean_column(adata.var, mask_var, count)
-    if prior is None:
-        prior = Prior(n_factors=10 if n_factors is None else n_factors, inclusion=Beta(1, 1))
-    elif n_factors not in (None, prior.n_factors):
-        raise ValueError(
-            f"n_factors must come from one place; got {n_factors} beside a prior with {prior.n_factors}; leave it out"
-        )
+    prior = checked_prior(prior, n_factors, N_FACTORS)
     read = from_mudata if hasattr(adata, "mod") else from_anndata
     dtype = np.dtype(options.get("dtype", np.float64))
     given = read(adata, dtype, layer, None if mask_var is None else kept)
