@@ -17,8 +17,9 @@ import sparsefactor as sf
 
 distributed = pytest.importorskip("distributed")
 zarr = pytest.importorskip("zarr")
+dask_array = pytest.importorskip("dask.array")
 
-G, N = 2700, 40
+G, N = 5400, 40  # more than what would be fitted by the client alone
 FIT = {"n_factors": 3, "n_trials": 4, "max_iter": 200}
 DRAWS = {"n_factors": 3, "n_chains": 2, "n_warmup": 4, "n_draws": 6, "init": "varimax", "progress": False}
 CLUSTER = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": 0}
@@ -163,6 +164,15 @@ def test_fits_of_a_comparison_are_made_by_workers(client, sim):
     here, there = (sf.compare(few, priors, **settings, **more).runs for more in ({}, {"client": client}))
     left = ["prior", "mask", "error", "log_density", "found"]
     assert here[left].equals(there[left])
+
+
+def test_little_data_are_fitted_by_the_client(client, sim, store, caplog):
+    few, settings = sim.X[:, :500], {"n_factors": 2, "n_trials": 1}
+    with caplog.at_level(logging.INFO, logger="sparsefactor"):
+        assert same(sf.fit_vi(few, **settings), sf.fit_vi(few, **settings, client=client))
+        source = dask_array.from_array(few, chunks=(N, 100))
+        assert same(sf.fit_vi(few, **settings), sf.fit_vi(source, **settings, client=client))
+    assert sum("fitted here, not on the cluster" in line for line in caplog.messages) == 2
 
 
 def test_bad_clusters_are_refused_before_any_work(client, sim, monkeypatch):

@@ -259,6 +259,10 @@ class Data:
         """A matrix for other values of Y, where Y is: in memory, or in a file."""
         return np.empty_like(self.Y) if self.spool is None else self.spool.empty(self.Y.shape, self.Y.dtype)
 
+    def here(self) -> Data:
+        """The same data in this process, where others have them."""
+        return self
+
     def part(self, rows: slice) -> Data:
         """Some of the rows, which begin with a tile; what is known of the whole matrix is known of it there, too."""
         own = replace(

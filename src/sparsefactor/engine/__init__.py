@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ from ..data import Data
 from ..kernels.protocol import Engine
 from ..kernels.reference import ReferenceEngine
 from ..model import Prior
+
+logger = logging.getLogger("sparsefactor")
 
 BACKENDS = ("auto", "cpu", "jax", "reference")
 
@@ -29,9 +32,13 @@ def build_engine(
     if client is not None:
         if backend not in ("auto", "cpu"):
             raise ValueError(f'a cluster\'s workers have the engine "cpu"; got backend={backend!r}; leave it out')
+        from .cpu import is_small
         from .dask.engine import DaskEngine
 
-        return DaskEngine(data, prior, client)
+        if not is_small(data, prior.K):
+            return DaskEngine(data, prior, client)
+        logger.info("%d x %d: so little that it is fitted here, not on the cluster", data.n_features, data.n_samples)
+        data = data.here()
     if data.design is not None:
         from .pinned import PinnedEngine, extended
 

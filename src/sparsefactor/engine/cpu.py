@@ -43,6 +43,13 @@ VI_COST, GIBBS_COST = (0.0, 14.0, 0.1), (250.0, 30.0, 0.1)  # of a row pass: see
 MOVE_COST = 30.0  # nanoseconds a row takes of a move's pass over the rows
 
 
+def is_small(data: Data, K: int) -> bool:
+    """Whether a row pass over complete data is so little work that no number of threads would share it."""
+    per_row, per_loading, _ = VI_COST
+    cost = data.n_features * (per_row + K * (per_loading + 0.05 * (data.n_samples + K)))
+    return data.is_complete and cost < 2 * WORTH_A_THREAD
+
+
 class CpuEngine(CpuSamples, CpuMoves, RowVerbs):
     """Numba kernels for one data set and prior. Safe to use from several Python threads at once.
 

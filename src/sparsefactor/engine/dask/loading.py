@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -77,6 +77,11 @@ class ClusterData(Data):
         known = {name: getattr(new, name) for name in OF_THE_WHOLE}
         self.cluster.each("divide", [(1.0, known, self.design)] * len(self.cluster.bounds), lasting=True)
         return new
+
+    def here(self) -> Data:
+        own = {field.name: getattr(self, field.name) for field in fields(Data)}
+        values: Any = {"Y": self.Y[:], "observed": None if self.observed is None else self.observed[:]}
+        return Data(**(own | values)).knowing(self)
 
     def residual(self) -> Data:
         n = len(self.cluster.bounds)
