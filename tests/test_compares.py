@@ -32,6 +32,14 @@ def test_tables_are_means_and_leave_out_methods_without_an_answer() -> None:
     assert "2 cores of P" in parts["where"]
 
 
+def test_the_page_says_what_the_machine_had_to_do_and_whether_it_was_one_run() -> None:
+    told = made()
+    assert "shared with other work, in runs of 10 minutes together" in page.where(told)
+    told |= {"whole": True, "machine": told["machine"] | {"load": 0.2}}
+    assert "with nothing else to do, in one run of 10 minutes" in page.where(told)
+    assert page.where(told | {"note": "Half of it is old."}).endswith("Half of it is old.")
+
+
 def test_a_place_that_nothing_fills_is_an_error() -> None:
     assert page.filled("<!-- first call -->\nold\n<!-- end -->", made()).count("old") == 0
     with pytest.raises(KeyError, match="no such"):

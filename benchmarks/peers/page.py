@@ -49,12 +49,17 @@ def real(told: dict[str, Any], name: str, form: str) -> str:
 
 
 def where(told: dict[str, Any]) -> str:
+    """On which machine, beside how much other work, and in one run or several; `note` says what those differ in."""
     m, versions = told["machine"], told["machine"]["versions"]
     peers = ", ".join(f"{name} {versions[name]}" for name in versions)
-    return (
-        f"Measured on {told['date']} on {m['cores']} cores of {m['processor']}, shared with other work, in runs of "
-        f"{told['seconds'] / 60:.0f} minutes together: Python {m['python']}, {peers}."
+    quiet = m.get("load", m["cores"]) < 0.5 * m["cores"]
+    runs = "one run of {} minutes" if told.get("whole") else "runs of {} minutes together"
+    text = (
+        f"Measured on {told['date']} on {m['cores']} cores of {m['processor']}, "
+        f"{'with nothing else to do' if quiet else 'shared with other work'}, in "
+        f"{runs.format(round(told['seconds'] / 60))}: Python {m['python']}, {peers}."
     )
+    return text if "note" not in told else f"{text}\n\n{told['note']}"
 
 
 def first_call(told: dict[str, Any]) -> str:
