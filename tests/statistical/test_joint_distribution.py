@@ -21,6 +21,13 @@ HYPER = {"noise_shape": 4.0, "noise_rate": 3.0, "loading_shape": 4.0, "loading_r
 CASES = [(inclusion, missing) for inclusion in ([0.3, 0.7], Beta(2.0, 3.0)) for missing in (False, True)]
 # About 24 z-scores a case: beyond 4.5 by chance less than once in 5,000 cases.
 LIMIT = 4.5
+# Replicates of a case: so many in `make test`, and of every case in `make test-slow`.
+FEW, MANY = 100, 300
+
+
+def at_length(*cases):
+    """The first case, short; and all of them at length, which are slow."""
+    return [(*cases[0], FEW), *(pytest.param(*case, MANY, marks=pytest.mark.slow) for case in cases)]
 
 
 def oracle(data, prior):
@@ -32,12 +39,9 @@ def prior_of(inclusion, noise="feature") -> Prior:
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize(
-    ("inclusion", "missing"),
-    [CASES[1], *(pytest.param(*case, marks=pytest.mark.slow) for case in (CASES[0], CASES[2], CASES[3]))],
-)
-def test_sampler_passes(inclusion, missing):
-    scores = joint_scores(prior_of(inclusion), oracle, missing=missing, replicates=300)
+@pytest.mark.parametrize(("inclusion", "missing", "replicates"), at_length(CASES[1], CASES[0], CASES[2], CASES[3]))
+def test_sampler_passes(inclusion, missing, replicates):
+    scores = joint_scores(prior_of(inclusion), oracle, missing=missing, replicates=replicates)
     assert np.abs(scores).max() < LIMIT
 
 
@@ -45,10 +49,10 @@ MODULES = Prior(n_factors=K, inclusion=Beta(0.4, 0.6), n_modules=3, **HYPER)
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("missing", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_sampler_with_modules_passes(missing):
+@pytest.mark.parametrize(("missing", "replicates"), at_length((True,), (False,)))
+def test_sampler_with_modules_passes(missing, replicates):
     moves = [BoldShear() if name == "shear" else MOVES[name]() for name in MOVES]
-    scores = joint_scores(MODULES, compiled, missing=missing, replicates=300, moves=moves)
+    scores = joint_scores(MODULES, compiled, missing=missing, replicates=replicates, moves=moves)
     assert np.abs(scores).max() < LIMIT
 
 
@@ -85,7 +89,7 @@ def test_a_sampler_with_wrong_modules_fails(broken):
         gibbs.inclusion = broken(prior.inclusion, prior.n_modules, gibbs.engine)
         return gibbs
 
-    scores = joint_scores(MODULES, build, missing=False, replicates=150)
+    scores = joint_scores(MODULES, build, missing=False, replicates=FEW)
     assert np.abs(scores).max() > 2 * LIMIT
 
 
@@ -111,7 +115,7 @@ def test_a_wrong_sampler_fails(broken, inclusion, missing):
         prior_of(inclusion),
         lambda data, prior: Gibbs(data, prior, broken(data, prior)),
         missing=missing,
-        replicates=150,
+        replicates=FEW,
     )
     assert np.abs(scores).max() > 2 * LIMIT
 
@@ -120,10 +124,10 @@ def compiled(data, prior):
     return Gibbs(data, prior, build_engine(data, prior, "cpu", n_threads=1))
 
 
-def move_scores(move, missing):
+def move_scores(move, missing, replicates):
     # Factors as unequal as can be: a wrong turn or exchange of them shows.
     inclusion = [0.1, 0.9] if move.name == "rotation" else [0.3, 0.7]
-    return joint_scores(prior_of(inclusion), compiled, missing=missing, replicates=300, moves=[move])
+    return joint_scores(prior_of(inclusion), compiled, missing=missing, replicates=replicates, moves=[move])
 
 
 class ScaleForgetsAlpha(MOVES["scale"]):
@@ -191,31 +195,37 @@ class ShearAlways(BoldShear):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize(
-    "order",
-    [tuple(MOVES), pytest.param(tuple(reversed(MOVES)), marks=pytest.mark.slow)],
-)
-def test_moves_pass_together_in_any_order(order):
+@pytest.mark.parametrize(("order", "replicates"), at_length((tuple(MOVES),), (tuple(reversed(MOVES)),)))
+def test_moves_pass_together_in_any_order(order, replicates):
     moves = [BoldShear() if name == "shear" else MOVES[name]() for name in order]
-    scores = joint_scores(prior_of([0.3, 0.7]), compiled, missing=False, replicates=300, moves=moves)
+    scores = joint_scores(prior_of([0.3, 0.7]), compiled, missing=False, replicates=replicates, moves=moves)
     assert np.abs(scores).max() < LIMIT
 
 
+WRONG_MOVES = [  # beside the right ones; those of the scale and of rotations take many replicates to show
+    (BoldShear, ShearAlways),
+    (MOVES["column"], ProposalAlways),
+    (MOVES["scale"], ScaleForgetsAlpha),
+    (MOVES["rotation"], ExchangeAlways),
+    (MOVES["rotation"], RotateAlways),
+]
+
+
 @pytest.mark.statistical
-@pytest.mark.parametrize("missing", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    ("right", "wrong"),
+    ("right", "wrong", "missing", "replicates"),
     [
-        pytest.param(MOVES["scale"], ScaleForgetsAlpha, marks=pytest.mark.slow),
-        pytest.param(MOVES["rotation"], ExchangeAlways, marks=pytest.mark.slow),
-        (MOVES["rotation"], RotateAlways),
-        pytest.param(BoldShear, ShearAlways, marks=pytest.mark.slow),
-        (MOVES["column"], ProposalAlways),
+        *((*pair, True, FEW) for pair in WRONG_MOVES[:2]),
+        *(
+            pytest.param(*pair, missing, MANY, marks=pytest.mark.slow)
+            for pair in WRONG_MOVES
+            for missing in (True, False)
+        ),
     ],
 )
-def test_each_move_passes_and_a_wrong_one_fails(right, wrong, missing):
-    assert np.abs(move_scores(right(), missing)).max() < LIMIT
-    assert np.abs(move_scores(wrong(), missing)).max() > 2 * LIMIT
+def test_each_move_passes_and_a_wrong_one_fails(right, wrong, missing, replicates):
+    assert np.abs(move_scores(right(), missing, replicates)).max() < LIMIT
+    assert np.abs(move_scores(wrong(), missing, replicates)).max() > 2 * LIMIT
 
 
 @pytest.mark.slow
@@ -231,21 +241,17 @@ def test_columns_pass_where_rates_are_learnt_and_wrong_ones_fail():
 
 
 @pytest.mark.statistical
-def test_noise_drawn_without_activations_passes():
-    assert np.abs(move_scores(MOVES["noise"](), False)).max() < LIMIT
+@pytest.mark.parametrize("replicates", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+def test_noise_drawn_without_activations_passes(replicates):
+    assert np.abs(move_scores(MOVES["noise"](), False, replicates)).max() < LIMIT
 
 
 @pytest.mark.statistical
 @pytest.mark.parametrize(
-    "wrong",
-    [
-        pytest.param(NoiseForgetsJacobian, marks=pytest.mark.slow),
-        OwnForgetsOdds,
-        pytest.param(OwnForgetsSlab, marks=pytest.mark.slow),
-    ],
+    ("wrong", "replicates"), at_length((OwnForgetsOdds,), (NoiseForgetsJacobian,), (OwnForgetsSlab,))
 )
-def test_noise_drawn_wrongly_without_activations_fails(wrong):
-    assert np.abs(move_scores(wrong(), False)).max() > 2 * LIMIT
+def test_noise_drawn_wrongly_without_activations_fails(wrong, replicates):
+    assert np.abs(move_scores(wrong(), False, replicates)).max() > 2 * LIMIT
 
 
 @pytest.mark.slow
@@ -283,12 +289,10 @@ def grouped(inclusion) -> Prior:
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize(
-    ("inclusion", "missing"), [pytest.param([0.3, 0.7], True, marks=pytest.mark.slow), (Beta(2.0, 3.0), False)]
-)
-def test_sampler_with_groups_passes(inclusion, missing):
+@pytest.mark.parametrize(("inclusion", "missing", "replicates"), at_length((Beta(2.0, 3.0), False), ([0.3, 0.7], True)))
+def test_sampler_with_groups_passes(inclusion, missing, replicates):
     moves = [BoldShear() if name == "shear" else MOVES[name]() for name in MOVES]
-    scores = joint_scores(grouped(inclusion), compiled, missing=missing, replicates=300, moves=moves)
+    scores = joint_scores(grouped(inclusion), compiled, missing=missing, replicates=replicates, moves=moves)
     assert np.abs(scores).max() < LIMIT
 
 
@@ -298,7 +302,7 @@ def test_a_sampler_with_wrong_groups_fails():
     def build(data, prior):
         return SharedSlab(data, prior, build_engine(data, prior, "cpu", n_threads=1))
 
-    scores = joint_scores(grouped(Beta(2.0, 3.0)), build, missing=False, replicates=150)
+    scores = joint_scores(grouped(Beta(2.0, 3.0)), build, missing=False, replicates=FEW)
     assert np.abs(scores).max() > 2 * LIMIT
     scores = joint_scores(grouped([0.3, 0.7]), compiled, missing=False, replicates=300, moves=[ScaleForgetsGroups()])
     assert np.abs(scores).max() > 2 * LIMIT
@@ -317,11 +321,7 @@ class SlideForgetsBase(Gibbs):
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     ("inclusion", "missing", "noise", "replicates"),
-    [
-        (Beta(2.0, 3.0), True, "feature", 100),
-        pytest.param(Beta(2.0, 3.0), True, "feature", 300, marks=pytest.mark.slow),
-        pytest.param([0.3, 0.7], False, "sample", 300, marks=pytest.mark.slow),
-    ],
+    at_length((Beta(2.0, 3.0), True, "feature"), ([0.3, 0.7], False, "sample")),
 )
 def test_sampler_with_given_activations_passes(inclusion, missing, noise, replicates):
     moves = [BoldShear() if name == "shear" else MOVES[name]() for name in MOVES]
@@ -336,11 +336,7 @@ SLAB = replace(DESIGN, intercept=True, slab=True)  # the first direction flat, t
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     ("inclusion", "missing", "noise", "replicates"),
-    [
-        (Beta(2.0, 3.0), True, "feature", 100),
-        pytest.param(Beta(2.0, 3.0), True, "feature", 300, marks=pytest.mark.slow),
-        pytest.param([0.3, 0.7], False, "shared", 300, marks=pytest.mark.slow),
-    ],
+    at_length((Beta(2.0, 3.0), True, "feature"), ([0.3, 0.7], False, "shared")),
 )
 def test_sampler_with_slabs_of_given_activations_passes(inclusion, missing, noise, replicates):
     prior = prior_of(inclusion, noise)
