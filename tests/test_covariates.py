@@ -188,9 +188,9 @@ def batched(seed=0, missing=0.0, strength=3.0):
 def test_covariates_take_no_factor(missing, noise):
     sim, known, effect, X = batched(missing=missing)
     prior = sf.Prior(n_factors=6, noise=noise)
-    p = sf.fit_vi(X, prior, covariates=known)
+    p = sf.fit_vi(X, prior, covariates=known, n_trials=10)
     assert (~p.empty).sum() == 3
-    assert (~sf.fit_vi(X, prior).empty).sum() > 3
+    assert (~sf.fit_vi(X, prior, n_trials=10).empty).sum() > 3
     assert list(p.covariate_names) == ["batch", "age"]
     np.testing.assert_allclose(p.covariate_loadings_mean, effect, atol=0.15 * np.abs(effect).max())
     cosine = np.abs(np.corrcoef(p.activations_mean[:, :3].T, sim.activations.T))[:3, 3:].max(axis=0)
@@ -207,8 +207,8 @@ def test_slabs_shrink_what_covariates_do_little_to(missing):
     nothing = pd.DataFrame({"batch": known["batch"], "age": np.random.default_rng(3).uniform(20, 70, 60)})
     X = X - known[["age"]].to_numpy() @ effect[:, 1:].T
     prior = sf.Prior(n_factors=4)
-    flat = sf.fit_vi(X, prior, covariates=nothing)
-    slab = sf.fit_vi(X, prior, covariates=nothing, covariate_loadings="slab")
+    flat = sf.fit_vi(X, prior, covariates=nothing, n_trials=10)
+    slab = sf.fit_vi(X, prior, covariates=nothing, covariate_loadings="slab", n_trials=10)
     assert (~slab.empty).sum() == 3
     np.testing.assert_allclose(slab.covariate_loadings_mean[:, 0], effect[:, 0], atol=0.15 * np.abs(effect).max())
     error = [np.sqrt(np.mean(p.covariate_loadings_mean[:, 1] ** 2)) for p in (flat, slab)]

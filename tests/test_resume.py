@@ -470,10 +470,11 @@ sf.sample(SIM.X, PRIOR, **{**KILLED_RUN, "progress": False}, path=sys.argv[1], n
 """
 
 
-def run_and_kill(path: Path, n_jobs: int, delay: float, sampling: bool) -> bool:
-    """Start or go on with the run in a process and kill it after `delay` seconds (of sampling, or of all it does).
+def run_and_kill(path: Path, n_jobs: int, share: float, sampling: bool) -> bool:
+    """Start or go on with the run in a process and kill it.
 
-    True where it was killed in time. Nothing that a chain had saved before is made again.
+    When it has made this share of the sweeps that are left, or after so many times two seconds of all it does. True
+    where it was killed in time. Nothing that a chain had saved before is made again.
     """
     before = sweeps_saved(path)
     child = subprocess.Popen(
@@ -481,9 +482,15 @@ def run_and_kill(path: Path, n_jobs: int, delay: float, sampling: bool) -> bool:
     )
     assert child.stdout is not None
     assert child.stdout.readline() == "ready\n"
-    first = [child.stdout.readline()] if sampling else []
+    first = []
+    if sampling:
+        goal = sum(before) + share * (N_SWEEPS * RUN["n_chains"] - sum(before))
+        for line in child.stdout:
+            first.append(line)
+            if sum(json.loads(line)) >= goal:
+                break
     try:
-        child.wait(delay)
+        child.wait(0.0 if sampling else 2.0 * share)
     except subprocess.TimeoutExpired:
         os.kill(child.pid, signal.SIGKILL)
     child.wait()
@@ -516,7 +523,7 @@ def kill_many(tmp_path: Path, n_kills: int) -> None:
         alive = True
         while alive and (kills < n_kills or midway <= n_kills // 3):
             sampling = kills % 3 != 2  # the others may fall into the set-up
-            alive = run_and_kill(path, rng.choice([1, 2, 3]), rng.uniform(0.0, 0.7 if sampling else 2.0), sampling)
+            alive = run_and_kill(path, rng.choice([1, 2, 3]), rng.uniform(0.0, 0.9 if sampling else 1.0), sampling)
             kills += alive
             midway += any(0 < sweep < N_SWEEPS for sweep in sweeps_saved(path))
         assert_same_bits(sf.sample(SIM.X, PRIOR, **KILLED_RUN, path=path), uninterrupted)
