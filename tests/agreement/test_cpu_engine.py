@@ -143,7 +143,7 @@ def test_build_engine_chooses_and_refuses() -> None:
     assert isinstance(build_engine(case.data, case.prior), CpuEngine)
     assert isinstance(build_engine(case.data, case.prior, "reference"), ReferenceEngine)
     with pytest.raises(ValueError, match="backend must be one of"):
-        build_engine(case.data, case.prior, "gpu")
+        build_engine(case.data, case.prior, "abacus")
     with pytest.raises(ValueError, match="n_threads must be a whole number of at least 1"):
         build_engine(case.data, case.prior, n_threads=0)
 

@@ -82,6 +82,10 @@ class Data:
         """The same data, for whoever cannot read them sparse."""
         return replace(self, Y=self.Y.dense()) if self.is_sparse else self
 
+    def single(self) -> Data:
+        """The same data in single precision."""
+        return replace(self.dense(), Y=self.dense().Y.astype(np.float32))
+
     @property
     def is_complete(self) -> bool:
         return self.observed is None

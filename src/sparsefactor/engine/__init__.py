@@ -11,18 +11,26 @@ from ..data import Data
 from ..kernels.protocol import Engine
 from ..kernels.reference import ReferenceEngine
 from ..model import Prior
+from .devices import check_room, gpu, keep_compiled, resolved
 
 logger = logging.getLogger("sparsefactor")
 
-BACKENDS = ("auto", "cpu", "jax", "reference")
+BACKENDS = ("auto", "cpu", "jax", "gpu", "reference")
 
 
 def build_engine(
-    data: Data, prior: Prior, backend: str = "auto", n_threads: int | None = None, client: Any = None
+    data: Data,
+    prior: Prior,
+    backend: str = "auto",
+    n_threads: int | None = None,
+    client: Any = None,
+    *,
+    any_precision: bool = False,
 ) -> Engine:
-    """The engine called `backend` for this data and prior; "auto" is "cpu". n_threads=None: every core.
+    """The engine called `backend` for this data and prior. n_threads=None: every core.
 
-    client: of a Dask cluster, on whose workers the rows then are.
+    "jax" runs where JAX does, "gpu" only on a GPU; "auto" is a GPU where there is one and the job is large, else "cpu".
+    client: of a Dask cluster, on whose workers the rows then are. any_precision: on a GPU, data may become float32.
     """
     if not isinstance(backend, str) or backend not in BACKENDS:
         raise ValueError(f"backend must be one of {BACKENDS}; got {backend!r}; choose one of them")
@@ -39,6 +47,9 @@ def build_engine(
             return DaskEngine(data, prior, client)
         logger.info("%d x %d: so little that it is fitted here, not on the cluster", data.n_features, data.n_samples)
         data = data.here()
+    backend = resolved(backend, data, prior, any_precision)
+    if backend == "jax" and any_precision and not data.is_single and gpu() is not None:
+        data = data.single()
     if data.design is not None:
         from .pinned import PinnedEngine, extended
 
@@ -54,6 +65,8 @@ def build_engine(
     if backend == "jax":
         from .jax_engine import JaxEngine
 
+        check_room(data, prior)
+        keep_compiled()
         return JaxEngine(data.dense(), prior)
     try:
         import numba  # noqa: F401

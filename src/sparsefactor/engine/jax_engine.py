@@ -64,9 +64,8 @@ class JaxEngine(JaxMoves, JaxVerbs):
         run = module_pass if self.prior.n_modules > 1 else vi_pass
         after, sums = run(self.problem, plain(rows), unnamed(message), kind=self.kind)
         sums = jax.device_get(sums)
-        return VIRows(*after[: 6 if self.prior.n_modules > 1 else 4]), sums._replace(
-            elbo=VITerms(*map(float, sums.elbo)), joint=GibbsTerms()
-        )
+        own = VIRows(*after[: 6 if self.prior.n_modules > 1 else 4])
+        return own, sums._replace(elbo=VITerms(*map(float, sums.elbo)), joint=GibbsTerms())
 
     def vi_shortcut(self, joint: bool) -> JaxVI:
         """Whole iterations on the device."""
@@ -86,12 +85,11 @@ class JaxEngine(JaxMoves, JaxVerbs):
 
     @with_64_bits
     def gibbs_row_pass(self, rows: GibbsRows, message: Message, noise: RowStream) -> tuple[GibbsRows, Sums]:
-        """A pass on the device; its sums come to the host."""
+        """A pass on the device; what has the size of the samples stays there, for the activations' step."""
         after, sums = gibbs_pass(self.problem, rows, unnamed(message), noise, kind=self.kind)
-        sums = jax.device_get(sums)
-        return rows._replace(Z=after.Z, L=after.L, tau=after.tau), sums._replace(
-            elbo=VITerms(), joint=GibbsTerms(*map(float, sums.joint))
-        )
+        active, l2, joint = jax.device_get((sums.active, sums.l2, sums.joint))
+        own = rows._replace(Z=after.Z, L=after.L, tau=after.tau)
+        return own, Sums(sums.LY, sums.LL, sums.LL_share, active, l2, joint=GibbsTerms(*map(float, joint)))
 
     @with_64_bits
     def gibbs_activations(self, sums: Sums, weight: Array, normal: Array) -> Array:
@@ -121,7 +119,7 @@ def placed(data: Data, prior: Prior, old: Problem | None) -> Problem:
         Y, mask = jnp.asarray(data.Y), jnp.asarray(mask)
     else:
         Y, mask = old.Y, old.mask
-    return Problem(
+    problem = Problem(
         Y=Y,
         mask=mask,
         row_count=jnp.asarray(data.row_count),
@@ -133,6 +131,22 @@ def placed(data: Data, prior: Prior, old: Problem | None) -> Problem:
         noise_constant=jnp.asarray(-kl.sum()),
         gibbs_constant=jnp.asarray(np.sum(a * np.log(rate) - gammaln(a))),
     )
+    return sharded(problem)
+
+
+def sharded(problem: Problem) -> Problem:
+    """Rows dealt out to as many devices as divide their number; sums over rows are left to XLA."""
+    devices, G = jax.devices(), problem.Y.shape[0]
+    n = next(n for n in range(len(devices), 0, -1) if G % n == 0)
+    if n == 1:
+        return problem
+    mesh = jax.sharding.Mesh(np.array(devices[:n]), ("rows",))
+
+    def put(values: Any) -> Any:
+        rows = ("rows",) if values.ndim and values.shape[0] == G else ()
+        return jax.device_put(values, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*rows)))
+
+    return Problem(*map(put, problem))
 
 
 def plain(rows: VIRows) -> VIRows:

@@ -158,7 +158,7 @@ class Gibbs:
         """Column-wise tau given the rest (2.1)."""
         if not self.column_noise:
             return np.zeros(0)
-        shape, rate = noise_posterior(self.data.column_ss - explained(F, sums, self.fixed), self.fixed)
+        shape, rate = noise_posterior(self.data.column_ss - self.explained(F, sums), self.fixed)
         if self.prior.noise == "shared":
             return np.full(len(rate), rng.standard_gamma(shape[0]) / rate[0])
         return np.asarray(rng.standard_gamma(shape) / rate)
@@ -167,6 +167,11 @@ class Gibbs:
         """alpha_k given the rest (2.7)."""
         shape, rate = slab_posterior(sums.active, sums.l2, self.fixed)
         return positive(rng.standard_gamma(shape) / rate)
+
+    def explained(self, F: Array, sums: Sums) -> Array:
+        """(N,) what F takes off each sample's sum of squares; the sums over rows may still be where the rows are."""
+        here = sums._replace(LY=np.asarray(sums.LY), LL=np.asarray(sums.LL), LL_share=np.asarray(sums.LL_share))
+        return explained(F, here, self.fixed)
 
     # ---- the log joint density of the draw (2.14), from the sums alone --------------------------------------------
 
@@ -177,11 +182,11 @@ class Gibbs:
         total = float(-0.5 * data.n_observed * LOG_2PI - 0.5 * np.sum(F**2 + LOG_2PI))
         if self.column_noise:
             total += float(0.5 * data.column_count @ np.log(tau))
-            total -= float(0.5 * tau @ (data.column_ss - explained(F, sums, self.fixed)))
+            total -= float(0.5 * tau @ (data.column_ss - self.explained(F, sums)))
             own = tau[:1] if prior.noise == "shared" else tau
             total += np.sum(log_gamma_density(own, prior.noise_shape, prior.noise_rate))
         else:
-            total += sums.joint.noise - 0.5 * (sums.joint.weighted_ss - np.sum(explained(F, sums, self.fixed)))
+            total += sums.joint.noise - 0.5 * (sums.joint.weighted_ss - np.sum(self.explained(F, sums)))
         shape, rate = prior.loading_shape, prior.loading_rate
         total += np.sum(gammaln(shape + 0.5 * sums.active) - gammaln(shape) - 0.5 * sums.active * LOG_2PI)
         total += np.sum(shape * np.log(rate) - (shape + 0.5 * sums.active) * np.log(rate + 0.5 * sums.l2))

@@ -100,7 +100,7 @@ def fit_vi(
     scale: bool = False,
     covariates: Any = None,
     covariate_loadings: str = "flat",
-    dtype: Any = np.float64,
+    dtype: Any = None,
     seed: int | np.random.Generator | None = 0,
     backend: str = "auto",
     n_threads: int | None = None,
@@ -152,12 +152,14 @@ def fit_vi(
     covariate_loadings : "flat" or "slab"
         Whether these loadings are unpenalised, or shrunk towards zero as the loadings of a factor are that is in every
         feature: by a slab for each covariate, whose precision is learnt.
-    dtype : dtype
-        Of the data matrix; float32 halves its memory, and its two products then agree to about 1e-4.
+    dtype : dtype, optional
+        Of the data matrix: float64, but float32 on a GPU, unless you say. float32 halves its memory, and its two
+        products then agree to about 1e-4.
     seed : int, None or numpy Generator
         None for a fresh one.
     backend : str
-        Which engine does the work; "auto" chooses.
+        Which engine does the work: "cpu"; "gpu", or "jax" (wherever JAX runs), with the extra `gpu`; "auto" takes a
+        GPU where JAX has one and the job is large, else "cpu".
     n_threads : int, optional
         Threads of the row pass; None for every core. Results do not depend on it.
     progress : bool, optional
@@ -207,8 +209,11 @@ def fit_vi(
     settings = {"center": center, "scale": scale, "covariates": covariates, "covariate_loadings": covariate_loadings}
     bars = Bars() if is_shown(progress) else None
     with single_blas_thread(), bars or nullcontext():
-        data, prior = prepared(X, prior, n_factors, dtype=dtype, read=reader_for(client), **settings)
-        engine = build_engine(data, one_module(prior), options.backend, options.n_threads, client)
+        own = np.float64 if dtype is None else dtype
+        data, prior = prepared(X, prior, n_factors, dtype=own, read=reader_for(client), **settings)
+        engine = build_engine(
+            data, one_module(prior), options.backend, options.n_threads, client, any_precision=dtype is None
+        )
         return _fit(engine, prior, options, bars)
 
 

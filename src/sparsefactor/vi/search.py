@@ -29,6 +29,7 @@ COARSE = 1e-3  # nats: while racing, an optimum known this well is known well en
 KICKS = 2  # further directions a finalist tries to leave its optimum by
 LEADER_KICKS = 6  # and the winner
 AGREE = 0.1  # nats: optima closer than this are the same
+SINGLE = 1e-7  # of the ELBO, which sums over data of single precision do not tell apart
 ENOUGH = 3  # finalists that must agree, or else the search goes on
 LINEAGES = 2  # finalists that go on
 PATIENCE, LAST_PATIENCE = 5, 10  # hops in a row that find nothing better, of each lineage and of the best at the end
@@ -81,7 +82,7 @@ class Search:
         for trial in finalists:
             trial.polish(max_iter, self.coarse, self.rng, kicks=KICKS)
         finalists = sorted(finalists, key=lambda trial: trial.elbo, reverse=True)
-        self.told["agreeing"] = sum(finalists[0].elbo - trial.elbo < AGREE for trial in finalists)
+        self.told["agreeing"] = sum(finalists[0].elbo - trial.elbo < self.near(AGREE, trial) for trial in finalists)
         self.told["finalists"] = len(finalists)
         if not self.racing:
             return
@@ -102,7 +103,7 @@ class Search:
         """
         hops = Hops(self.cavi, self.options.seed)
         own = self.trials[: len(given(self.options.init))]
-        handed = any(lineages[0].elbo - trial.elbo < AGREE for trial in own)
+        handed = any(lineages[0].elbo - trial.elbo < self.near(AGREE, trial) for trial in own)
         if (handed or self.told["agreeing"] >= ENOUGH) and not self.hop(hops, lineages[0], 1, CONFIRMING):
             return lineages[0]
         if handed:
@@ -110,7 +111,7 @@ class Search:
             return lineages[0]
         for lineage in lineages:
             self.hop(hops, lineage, PATIENCE)
-        self.told["agreeing"] = sum(max(t.elbo for t in lineages) - t.elbo < AGREE for t in lineages)
+        self.told["agreeing"] = sum(max(t.elbo for t in lineages) - t.elbo < self.near(AGREE, t) for t in lineages)
         best, second = sorted(lineages, key=lambda trial: trial.elbo, reverse=True)[:2]
         if self.told["agreeing"] < LINEAGES:
             self.cross(best, second)
@@ -121,6 +122,10 @@ class Search:
             lineage.status = lineage.status or Status.CONVERGED
         return best
 
+    def near(self, nats: float, trial: Trial) -> float:
+        """So many nats, or what the precision of the data does not resolve of this trial's ELBO."""
+        return max(nats, SINGLE * abs(trial.elbo)) if self.cavi.data.is_single else nats
+
     def hop(self, hops: Hops, lineage: Trial, patience: int, sweeps: int = SWEEPS) -> bool:
         """Hop until so many hops in a row have found nothing better, or some came back; whether any did."""
         failures, returned, before = 0, 0, lineage.elbo
@@ -130,13 +135,13 @@ class Search:
             self.watcher.n_hops += 1
             cavi, state = hops.from_state(lineage.state, sweeps)
             new = self.arrived(hops, lineage.branch(cavi, state))
-            came_back = abs(new.elbo - lineage.elbo) < AGREE
+            came_back = abs(new.elbo - lineage.elbo) < self.near(AGREE, lineage)
             self.told["returns"] += came_back
-            better = new.elbo > lineage.elbo + WORTH
+            better = new.elbo > lineage.elbo + self.near(WORTH, lineage)
             failures = 0 if better else failures + 1
             returned = 0 if better else returned + came_back
             lineage.succeed(new, new.state)
-        return lineage.elbo > before + WORTH
+        return lineage.elbo > before + self.near(WORTH, lineage)
 
     def arrived(self, hops: Hops, new: Trial) -> Trial:
         """The end of the climb from where a hop led to, with as many factors as there are to be."""

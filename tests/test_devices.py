@@ -1,0 +1,127 @@
+"""Which engine is chosen, what is refused before the work, and rows over several devices."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from tests.agreement.cases import make_case
+
+import sparsefactor as sf
+from sparsefactor.engine import build_engine, devices
+from sparsefactor.engine.cpu import CpuEngine
+from sparsefactor.engine.jax_engine import JaxEngine
+from sparsefactor.kernels.jax.library import jax
+
+CASE = make_case("plain", "feature")
+NOBODY = SimpleNamespace(memory_stats=lambda: None, device_kind="a device")
+
+
+def test_a_gpu_that_is_not_there_is_refused():
+    if devices.gpu() is not None:
+        pytest.skip("there is a GPU")
+    with pytest.raises(ValueError, match=r'backend="gpu" needs a GPU .*sees \'cpu\' alone; .*pass backend="cpu"'):
+        build_engine(CASE.data, CASE.prior, "gpu")
+    assert isinstance(build_engine(CASE.data, CASE.prior, "jax"), JaxEngine)
+
+
+def test_without_jax_the_error_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jax", None)
+    monkeypatch.delitem(sys.modules, "sparsefactor.kernels.jax.library")
+    with pytest.raises(ImportError, match=r'backend "jax" needs JAX, .*pip install "sparsefactor\[gpu\]"'):
+        importlib.import_module("sparsefactor.kernels.jax.library")
+    assert devices.gpu() is None
+
+
+def test_a_large_job_goes_to_a_gpu_by_itself_where_there_is_one(monkeypatch):
+    monkeypatch.setattr(devices, "gpu", lambda: NOBODY)
+    chosen = [
+        devices.resolved(backend, CASE.data, CASE.prior, single)
+        for backend, single in (("auto", True), ("cpu", True), ("jax", False), ("gpu", False))
+    ]
+    assert chosen == ["cpu", "cpu", "jax", "jax"]
+    monkeypatch.setattr(devices, "WORTH_A_GPU", 150 * 20 * 5)
+    assert devices.resolved("auto", CASE.data, CASE.prior, True) == "jax"
+    assert devices.resolved("auto", CASE.data, CASE.prior, False) == "cpu", "double precision was asked for"
+    monkeypatch.setattr(devices, "room_of", lambda device: 1e3)
+    assert devices.resolved("auto", CASE.data, CASE.prior, True) == "cpu", "there is no room"
+    monkeypatch.setattr(devices, "gpu", lambda: None)
+    assert devices.resolved("auto", CASE.data, CASE.prior, True) == "cpu"
+
+
+def test_on_a_gpu_data_are_of_single_precision_unless_one_says(monkeypatch):
+    monkeypatch.setattr("sparsefactor.engine.gpu", lambda: NOBODY)
+    assert build_engine(CASE.data, CASE.prior, "jax", any_precision=True).problem.Y.dtype == np.float32
+    assert build_engine(CASE.data, CASE.prior, "jax").problem.Y.dtype == np.float64
+
+
+def test_too_little_memory_is_told_before_the_work(monkeypatch):
+    single = devices.bytes_needed(CASE.data, CASE.prior, 4)
+    monkeypatch.setattr(devices, "room_of", lambda device: single)
+    with pytest.raises(MemoryError, match=r"150 x 20 entries .* features would fit; pass dtype=numpy.float32, which"):
+        build_engine(CASE.data, CASE.prior, "jax")
+    monkeypatch.setattr(devices, "room_of", lambda device: 0.5 * single)
+    with pytest.raises(MemoryError, match=r'about \d+ features would fit; pass backend="cpu"'):
+        build_engine(CASE.data, CASE.prior, "jax")
+    assert isinstance(build_engine(CASE.data, CASE.prior, "auto"), CpuEngine)
+
+
+def test_the_estimate_is_mostly_the_matrix():
+    big = SimpleNamespace(n_features=20_000, n_samples=100_000, is_complete=True)
+    needed = devices.bytes_needed(big, SimpleNamespace(K=50, n_modules=1), 4)
+    assert 8e9 < needed < 30e9
+
+
+def test_what_is_compiled_is_kept_where_the_user_wants_it(monkeypatch, tmp_path):
+    before = jax.config.jax_compilation_cache_dir
+    try:
+        jax.config.update("jax_compilation_cache_dir", None)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        devices.keep_compiled()
+        assert jax.config.jax_compilation_cache_dir == str(tmp_path / "sparsefactor" / "jax")
+        jax.config.update("jax_compilation_cache_dir", str(tmp_path / "own"))
+        devices.keep_compiled()
+        assert jax.config.jax_compilation_cache_dir == str(tmp_path / "own")
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+
+
+SHARDED = """
+import numpy as np
+from tests.agreement.cases import make_case
+import sparsefactor as sf
+from sparsefactor.engine.cpu import CpuEngine
+from sparsefactor.engine.jax_engine import JaxEngine
+from sparsefactor.kernels.jax.library import jax
+from sparsefactor.vi.cavi import CAVI
+
+assert len(jax.devices()) == 4
+case = make_case("several tiles, complete", "feature")
+prior, found = sf.Prior(n_factors=9), []
+for kind in (CpuEngine, JaxEngine):
+    engine = kind(case.data, prior)
+    with engine.scope():
+        cavi = CAVI(case.data, prior, engine, joint=True)
+        state = cavi.start(np.random.default_rng(0).standard_normal((1000, 9)), case.F)
+        for _ in range(3):
+            state = cavi.sweep(state, rescale=True)
+    found.append(state.elbo)
+assert len(engine.problem.Y.sharding.device_set) == len(state.rows.mu.sharding.device_set) == 4
+np.testing.assert_allclose(found[1], found[0], rtol=1e-9)
+"""
+
+
+def test_rows_are_dealt_out_to_several_devices():
+    root = Path(__file__).resolve().parents[1]
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
+    paths = {"PYTHONPATH": os.pathsep.join([str(root), str(Path(sf.__file__).parents[1])])}
+    done = subprocess.run(
+        [sys.executable, "-c", SHARDED], cwd=root, env=os.environ | flags | paths, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
