@@ -16,6 +16,8 @@ from .problem import Kind, Problem, by_row, group_sums, logit_by_row, row_parts
 from .products import back, times
 from .vi_rows import diagonal, loading_products, product, row_grams
 
+BLOCK = 6  # factors between two passes over the inverses
+
 
 def gibbs_row_pass(
     problem: Problem, rows: GibbsRows, message: Message, stream: RowStream, kind: Kind
@@ -64,36 +66,56 @@ def draw(
     """Z (K, G), L (K, G) and tau (G,) of some rows."""
     Z, L, tau = state
     alpha, logit = prior
-    K, G = L.shape
+    K = L.shape[0]
     if kind.feature_noise:
         rss = problem.row_ss - 2.0 * jnp.sum(L * b, axis=0) + jnp.sum(L * product(A, L), axis=0)
         gamma = standard_gamma(problem.tau_shape, numbers, stream)
         tau = gamma / (problem.noise_rate + 0.5 * jnp.maximum(rss, 0.0))
-    factor = jnp.arange(K)
-    uniform, normal = uniforms(stream, factor[:, None], numbers), normals(stream, factor[:, None], numbers)
+    factor = jnp.arange(K)[:, None]
+    uniform, normal = uniforms(stream, factor, numbers), normals(stream, factor, numbers)
     linear = tau * b
-    prior_odds = logit + 0.5 * jnp.log(alpha)
-
-    def flipped(k: Any, now: Any, included: Any) -> Any:
-        """included: the new z_k given its log odds."""
-        Z, V = now
-        row = A[k][:, None] if A.ndim == 2 else A[k]
-        coupling = tau * jnp.sum(row[:, None, :] * V, axis=0)  # used where k is out of V
-        here = (factor == k)[:, None]
-        spread = V[k, k]
-        schur = tau * A[k, k] + alpha[k] - tau * jnp.sum(row * coupling, axis=0)
-        c = jnp.where(Z[k], 1.0 / jnp.where(Z[k], spread, 1.0), schur)
-        w = jnp.where(Z[k], jnp.where(here, 1.0, V[k] * c), jnp.where(here, 1.0, 0.0) - coupling)
-        r = jnp.sum(w * linear, axis=0)
-        new = included(k, prior_odds[k] - 0.5 * jnp.log(c) + 0.5 * r**2 / c)
-        V = V + w[:, None, :] * (w * ((new.astype(c.dtype) - Z[k].astype(c.dtype)) / c))[None, :, :]
-        gone = (Z[k] & ~new) & (here[:, None, :] | here[None, :, :])  # what rounding left there
-        return Z.at[k].set(new), jnp.where(gone, 0.0, V)
-
-    empty = jnp.zeros((K, G), bool), jnp.zeros((K, K, G))
-    _, V = lax.fori_loop(0, K, lambda k, now: flipped(k, now, lambda k, _: Z[k]), empty)
-    Z, _ = lax.fori_loop(0, K, lambda k, now: flipped(k, now, lambda k, odds: uniform[k] < special.expit(odds)), (Z, V))
+    Z = inclusions(A, alpha, logit + 0.5 * jnp.log(alpha), linear, tau, Z, uniform)
     return Z, draw_loadings(A, alpha, linear, tau, Z, normal), tau
+
+
+def inclusions(A: Any, alpha: Any, prior_odds: Any, linear: Any, tau: Any, old: Any, uniform: Any) -> Any:
+    """(K, G) z of every row, factor by factor, l integrated out (2.2); old: (K, G) bool.
+
+    BLOCK factors at a time: V is read for all of them at once, and what they change of it is kept as outer products
+    d w w' until the block ends, for V is many times the size of all else. A first round builds V from the old z.
+    """
+    (K, G), one = old.shape, jnp.ones(())
+    n_blocks = -(-K // BLOCK)
+    factor = jnp.arange(K)[:, None]
+
+    def block(i: Any, now: Any) -> Any:
+        Z, V = now
+        building = i < n_blocks
+        places = (i % n_blocks) * BLOCK + jnp.arange(BLOCK)
+        own = jnp.minimum(places, K - 1)  # behind the last factor nothing happens
+        rows = A[own]
+        contract = jnp.tensordot(rows, V, 1) if A.ndim == 2 else jnp.einsum("blg,lmg->bmg", rows, V)
+        changes: list[tuple[Any, Any]] = []
+        for n in range(BLOCK):
+            k, row = own[n], rows[n][:, None] if A.ndim == 2 else rows[n]
+            here, active = factor == k, Z[k]
+            inverse, coupling = V[k], tau * contract[n]
+            for w, d in changes:
+                inverse = inverse + d * w[k] * w
+                coupling = coupling + tau * d * jnp.sum(row * w, axis=0) * w
+            schur = tau * A[k, k] + alpha[k] - tau * jnp.sum(row * coupling, axis=0)
+            c = jnp.where(active, one / jnp.where(active, inverse[k], one), schur)
+            w = jnp.where(here, one, jnp.where(active, inverse * c, -coupling))
+            r = jnp.sum(w * linear, axis=0)
+            drawn = uniform[k] < special.expit(prior_odds[k] - 0.5 * jnp.log(c) + 0.5 * r**2 / c)
+            new = jnp.where(places[n] < K, jnp.where(building, old[k], drawn), active)
+            changes.append((w, (new.astype(c.dtype) - active.astype(c.dtype)) / c))
+            Z = Z.at[k].set(new)
+        V = V + sum(w[:, None, :] * (d * w)[None, :, :] for w, d in changes)
+        return Z, jnp.where(Z[:, None, :] & Z[None, :, :], V, 0.0)  # but for rounding it is
+
+    Z, _ = lax.fori_loop(0, 2 * n_blocks, block, (jnp.zeros((K, G), bool), jnp.zeros((K, K, G))))
+    return Z
 
 
 def draw_loadings(A: Any, alpha: Any, linear: Any, tau: Any, Z: Any, normal: Any) -> Any:
