@@ -132,7 +132,7 @@ def gibbs_sweep(G: int, N: int, K: int, moves: bool = False) -> dict[str, float]
     return {"ms": whole, "rows": rows, "compile_s": first}
 
 
-def whole_fit(G: int, N: int, K: int, limit: float = 35.0) -> dict[str, Any]:
+def whole_fit(G: int, N: int, K: int, limit: float = 48.0) -> dict[str, Any]:
     """Seconds of a default search, and how much of the truth it finds; and again, when everything is compiled."""
     data, _, F = simulated(G, N, K)
     jax.block_until_ready(data.Y)
@@ -153,6 +153,7 @@ def whole_fit(G: int, N: int, K: int, limit: float = 35.0) -> dict[str, Any]:
         told |= {f"status {turn}": found.status.name, f"phases {turn}": phases}
         told |= {"elbo": found.winner.elbo, "worst_cosine": float(cosines.min()), **found.told}
         told["iterations"] = sum(trial.iterations for trial in found.trials)
+        print(turn, told, flush=True)
     return told
 
 
