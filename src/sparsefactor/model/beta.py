@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 from .checks import check_positive
 
+# Under Beta(a, 1) a factor is absent from a group of G features with a probability of about G^-a: with a = 1, one in
+# G + 1, so that a factor of one view alone would be next to impossible beforehand; with this, about one in two.
+PERHAPS_ABSENT = 0.1
+
 
 @dataclass(frozen=True)
 class Beta:
@@ -14,7 +18,8 @@ class Beta:
     Parameters
     ----------
     a, b : float
-        Positive. Beta(1, 1), the default of `Prior`, is uniform; Beta(1, 9) expects a tenth of the features.
+        Positive. Beta(1, 1), the default of `Prior` without groups, is uniform; Beta(1, 9) expects a tenth of the
+        features.
 
     Examples
     --------
@@ -35,3 +40,8 @@ class Beta:
                 f"the mean of a Beta, a / (a + b), must lie strictly between 0 and 1; got {mean:g} from {self.a:g} and "
                 f"{self.b:g}; bring a and b closer together"
             )
+
+
+def learnt_default(several: bool) -> Beta:
+    """Of inclusion that is left out; several: whether there are groups, from any of which a factor may be absent."""
+    return Beta(PERHAPS_ABSENT if several else 1.0, 1.0)

@@ -13,7 +13,7 @@ from ..checks import checked_count
 from ..computed import computed
 from ..data import Data
 from ..groups import PartOfGroups, checked_groups, distinct_labels, matched, numbered
-from .beta import Beta
+from .beta import Beta, learnt_default
 from .checks import (
     check_positive,
     checked_factor_names,
@@ -26,9 +26,6 @@ from .checks import (
 from .units import in_units_of, slab_default
 
 Noise = Literal["feature", "shared", "sample"]
-# Under Beta(a, 1) a factor is absent from a group of G features with a probability of about G^-a: with a = 1, one in
-# G + 1, so that a factor of one view alone would be next to impossible beforehand; with this, about one in two.
-PERHAPS_ABSENT = 0.1
 MOST_SHOWN = 12  # numbers of an inclusion prior that its repr lists
 NOISE_SHAPE = 1.0
 PAPER_RATE = 1e-3
@@ -117,8 +114,7 @@ class Prior:
 
     def __post_init__(self) -> None:
         if self.inclusion is None:
-            several = len(distinct_labels(self.groups)) > 1
-            object.__setattr__(self, "inclusion", Beta(PERHAPS_ABSENT, 1.0) if several else Beta(1.0, 1.0))
+            object.__setattr__(self, "inclusion", learnt_default(several=len(distinct_labels(self.groups)) > 1))
         if self.loading_shape is None:
             object.__setattr__(self, "loading_shape", slab_default(self.inclusion)[0])
         for name in ("noise_shape", "loading_shape"):
@@ -314,25 +310,3 @@ class Prior:
                         f"the rows of inclusion must be named as the features of X; row {at} is {names[at]!r}, the "
                         f"feature {own[at]!r}; reorder it: inclusion.loc[X.columns]"
                     )
-
-
-def checked_prior(prior: Any, n_factors: Any, default: int | None = None, name: str = "n_factors") -> Prior:
-    """The prior that was passed, or the default one with so many factors; anything else is refused.
-
-    default: how many there are where nothing says it; name: what the caller calls their number.
-    """
-    if prior is None:
-        n_factors = default if n_factors is None else n_factors
-        if n_factors is None:
-            raise TypeError(
-                "either prior or n_factors must be given; got neither; pass e.g. n_factors=10: it may be more than "
-                "there are, for factors that the data do not support are left empty"
-            )
-        return Prior(n_factors=n_factors)
-    if not isinstance(prior, Prior):
-        raise TypeError(f"prior must be a Prior; got {prior!r}; pass e.g. sparsefactor.Prior(n_factors=6)")
-    if n_factors is not None and n_factors != prior.n_factors:
-        raise ValueError(
-            f"{name} must come from one place; got {n_factors!r} beside a prior with {prior.n_factors}; leave it out"
-        )
-    return prior
