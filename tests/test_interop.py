@@ -285,6 +285,16 @@ def test_results_lie_where_scanpy_looks(fitted):
     assert notes["params"] == {"inference": "vi", "n_factors": 3, "noise": "feature", **held}
 
 
+def test_the_notes_say_what_stayed_sparse():
+    X = np.where(np.abs(simulated()) > 1, simulated(), 0.0)
+    adata = annotated(sparse.csr_array(X))
+    sf.tl.sparse_factors(adata, prior=PRIOR, **QUICK)
+    assert adata.uns["sfa"]["params"]["held"] == "sparse, float64"
+    dense = annotated(X)
+    sf.tl.sparse_factors(dense, prior=PRIOR, **QUICK)
+    np.testing.assert_allclose(adata.varm["sfa_loadings"], dense.varm["sfa_loadings"], atol=1e-6)
+
+
 def test_a_layer_and_some_features_are_fitted():
     adata = annotated(np.zeros((40, 30)), layers={"scaled": simulated()})
     adata.var["variable"] = np.arange(30) < 25

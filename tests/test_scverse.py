@@ -42,6 +42,7 @@ def test_results_survive_a_file_and_a_backed_matrix_gives_the_same(adata, tmp_pa
     again = anndata.read_h5ad(tmp_path / "done.h5ad")
     np.testing.assert_array_equal(again.varm["sfa_loadings"], adata.varm["sfa_loadings"])
     assert again.uns["sfa"]["params"]["n_factors"] == 3
+    assert again.uns["sfa"]["params"]["held"] == "sparse, float64"
     backed = anndata.read_h5ad(tmp_path / "cells.h5ad", backed="r")
     p = sf.fit_vi(backed, sf.Prior(n_factors=3, inclusion=sf.Beta(1, 1)), **QUICK)
     np.testing.assert_array_equal(p.loadings_mean[:, ~p.empty], adata.varm["sfa_loadings"])
