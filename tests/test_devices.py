@@ -72,6 +72,29 @@ def test_too_little_memory_is_told_before_the_work(monkeypatch):
     assert isinstance(build_engine(CASE.data, CASE.prior, "auto"), CpuEngine)
 
 
+def test_memory_that_ends_in_the_middle_loses_no_fit(monkeypatch):
+    """As XLA says it, after some iterations; before the first there is nothing to return."""
+    from sparsefactor.engine import jax_shortcut
+
+    step, left = jax_shortcut.row_step, [30]
+
+    def out_of_memory(*args, **kw):
+        left[0] -= 1
+        if left[0] < 0:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes.")
+        return step(*args, **kw)
+
+    monkeypatch.setattr(jax_shortcut, "row_step", out_of_memory)
+    X = sf.simulate(n_features=60, n_samples=30, inclusion=[0.3, 0.3, 0.8], snr=5, seed=0).X
+    with pytest.warns(sf.ConvergenceWarning) as told:
+        p = sf.fit_vi(X, n_factors=3, n_trials=4, init="varimax", backend="jax")
+    assert any("it is full (RESOURCE_EXHAUSTED: Out of memory" in str(one.message) for one in told)
+    assert p.status is sf.Status.INTERRUPTED
+    assert np.isfinite(p.elbo)
+    with pytest.raises(MemoryError, match="pass fewer features or factors"):
+        sf.fit_vi(X, n_factors=3, n_trials=4, init="varimax", backend="jax")
+
+
 def test_the_estimate_is_mostly_the_matrix():
     big = SimpleNamespace(n_features=20_000, n_samples=100_000, is_complete=True)
     needed = devices.bytes_needed(big, SimpleNamespace(K=50, n_modules=1), 4)

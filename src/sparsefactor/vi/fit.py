@@ -255,9 +255,11 @@ def _search_on(engine: Engine, prior: Prior, options: Options, bars: Bars | None
             trials[trial.number] = refined(trial, prior.n_modules, options, trials, tried, watcher)
             tried.clear()
         winner = best_of(trials if options.average else [trials[trial.number]])
-    except (KeyboardInterrupt, Stopped) as end:
-        if isinstance(end, KeyboardInterrupt) and not any(np.isfinite(trial.elbo) for trial in trials):
+    except (KeyboardInterrupt, Stopped, MemoryError) as end:
+        if not isinstance(end, Stopped) and not any(np.isfinite(trial.elbo) for trial in trials):
             raise
+        if isinstance(end, MemoryError):
+            warn(f"the search ended early, and what it had found is returned: {end}", ConvergenceWarning)
         for trial in trials:
             trial.settle()
         winner = best_under_modules(trials, tried, prior.n_modules) if prior.n_modules > 1 else best_of(trials)

@@ -30,6 +30,7 @@ special: Any = _special
 __all__ = ["JAX", "jax", "jnp", "lax", "special", "with_64_bits", "x64"]
 
 JAX = arrays_of(jnp, special)
+FULL = "RESOURCE_EXHAUSTED"  # in what XLA says when memory is
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -43,11 +44,19 @@ def x64() -> AbstractContextManager[Any]:
 
 
 def with_64_bits(function: Function) -> Function:
-    """The function, inside that scope."""
+    """The function, inside that scope; memory that the device has not got is a MemoryError, as anywhere else."""
 
     @wraps(function)
     def scoped(*args: Any, **kw: Any) -> Any:
-        with x64():
-            return function(*args, **kw)
+        try:
+            with x64():
+                return function(*args, **kw)
+        except jax.errors.JaxRuntimeError as problem:
+            if FULL not in str(problem):
+                raise
+            raise MemoryError(
+                f"data and states must fit the memory of the device; it is full ({str(problem).splitlines()[0]}); pass "
+                'fewer features or factors, dtype=numpy.float32, or backend="cpu"'
+            ) from problem
 
     return scoped  # type: ignore[return-value]
