@@ -86,6 +86,27 @@ def test_the_process_keeps_its_own_precision():
         assert jnp.ones(2).dtype == np.float32
 
 
+STRUCTURES = {
+    "modules": {"inclusion": sf.Beta(1, 1), "n_modules": 3},
+    "groups": {"groups": np.arange(G) % 2},
+    "noise by sample": {"noise": "sample"},
+    "noise shared": {"noise": "shared"},
+    "rates by feature": {"inclusion": np.full((G, K), 0.3)},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("missing", [0.0, 0.1])
+@pytest.mark.parametrize("activations", ["joint", "independent"])
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_fits_of_every_structure_end_where_those_of_the_cpu_end(structure, activations, missing):
+    prior = sf.Prior(n_factors=K, **STRUCTURES[structure])
+    options = {"n_trials": 2, "init": "varimax", "activations": activations, "tol": 1e-5}
+    cpu, fit = (sf.fit_vi(small(missing=missing), prior, backend=backend, **options) for backend in ("cpu", "jax"))
+    assert fit.elbo == pytest.approx(cpu.elbo, abs=0.02)
+    np.testing.assert_allclose(fit.activations_mean, cpu.activations_mean, atol=0.02)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("snr", [1, 5, 25])
 def test_the_papers_simulation_ends_where_that_of_the_cpu_ends(snr):
