@@ -14,7 +14,7 @@ GRIDS = {
     ),
     "test_vi_agrees_at_extreme_scales": ("jax-1e+75-plain",),
     "test_vi_agrees_where_inclusion_is_certain": ("jax-0.0001",),
-    "test_gibbs_agrees": ("jax-3-tenth missing-sample-True",),
+    "test_gibbs_agrees": ("jax-3-plain-sample-True",),
     "test_gibbs_agrees_at_extreme_scales": (),
     "test_gibbs_agrees_where_the_active_block_is_ill_conditioned": (),
     "test_module_pass_agrees": ("jax-tenth missing-feature",),

@@ -170,8 +170,8 @@ class Gibbs:
 
     def explained(self, F: Array, sums: Sums) -> Array:
         """(N,) what F takes off each sample's sum of squares; the sums over rows may still be where the rows are."""
-        here = sums._replace(LY=np.asarray(sums.LY), LL=np.asarray(sums.LL), LL_share=np.asarray(sums.LL_share))
-        return explained(F, here, self.fixed)
+        LY, LL, share, shift = map(np.asarray, (sums.LY, sums.LL, sums.LL_share, sums.shift))
+        return explained(F, sums._replace(LY=LY, LL=LL, LL_share=share, shift=shift), self.fixed)
 
     # ---- the log joint density of the draw (2.14), from the sums alone --------------------------------------------
 
