@@ -76,7 +76,7 @@ def test_draws_are_the_same_and_a_run_goes_on_without_the_cluster(client, sim, s
 
 def fit_under(client, how, when: int, X, monkeypatch, caplog, after: float = 0.0):
     """A fit during which a worker is killed or stopped; when: at which iteration, and so many seconds after it."""
-    monkeypatch.setattr("sparsefactor.engine.dask.cluster.LEAST_PATIENCE", 2.0)
+    monkeypatch.setattr("sparsefactor.engine.dask.cluster.LEAST_PATIENCE", 4.0)
     caplog.clear()
     pid, told = random.choice(list(client.run(os.getpid).values())), []
 

@@ -105,6 +105,15 @@ def centred(
     In two steps: the first mean carries the rounding of a sum of large numbers, the second that of the rest alone.
     """
     offset = np.zeros(len(Y))
+    if observed is None:
+        for rows in chunks_of(Y):
+            own = np.array(values[rows], dtype=np.float64, order="C")
+            mean = own.mean(axis=1)
+            own -= mean[:, None]
+            second = own.mean(axis=1)
+            Y[rows] = own - second[:, None]
+            offset[rows] = mean + second
+        return offset
     for i, row in enumerate(values):
         seen = slice(None) if observed is None else observed[i]
         own = np.asarray(row[seen], dtype=np.float64)

@@ -178,6 +178,13 @@ class DaskSource:
     samples: Any = None
     features: Any = None
 
+    @property
+    def how(self) -> dict[str, str]:
+        """By this process's threads, unless a cluster has parts of it."""
+        graph = dict(self.array.__dask_graph__())
+        with_others = any(type(value).__module__.startswith("distributed") for value in graph.values())
+        return {} if with_others else {"scheduler": "threads"}
+
     @classmethod
     def of(cls, X: Any) -> DaskSource:
         if not hasattr(X, "chunks"):
@@ -195,13 +202,13 @@ class DaskSource:
         return cls(X, tuple(X.shape), np.dtype(X.dtype))
 
     def fill(self, values: NDArray[Any], first: int, last: int, done: Done = nothing) -> None:
-        row = 0
+        row, how = 0, self.how
         for height in self.array.chunks[0]:
             column = 0
             for width in self.array.chunks[1]:
                 begin, end = max(column, first), min(column + width, last)
                 if begin < end:
-                    block = self.array[row : row + height, begin:end].compute()
+                    block = self.array[row : row + height, begin:end].compute(**how)
                     values[row : row + height, begin - first : end - first] = (
                         block.toarray() if hasattr(block, "toarray") else block
                     )

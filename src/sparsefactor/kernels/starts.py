@@ -61,6 +61,7 @@ class StartMatrix:
         Y /= self.scale
         if self.data.observed is not None:
             Y[~self.data.observed[rows]] = 0.0 if self.holes is None else self.holes[chunk]
+        self.data.release(rows)
         return Y
 
     def gram(self) -> Array:

@@ -23,10 +23,12 @@ from .shard import Aborted, Answer, Call, Kept, Key, Reply, Shard, ShardLostErro
 
 logger = logging.getLogger("sparsefactor")
 
-# A worker that has not answered is given up after so many times what those took who have, and so many seconds at least.
+# A worker that has not answered is given up after so many times what those took who have (where nobody has, what an
+# answer ever took), and so many seconds at least.
 PATIENCE, LEAST_PATIENCE = 10.0, 60.0
 LOOK = 0.5  # seconds between looks at who has not
 FIRST_PATIENCE = 300.0  # while data are read and kernels compiled
+PLACE_PATIENCE = 30.0  # with a worker that is to have a shard
 # States are saved when so many seconds' work would have to be done again, and so many times what saving takes.
 SAVE_AFTER, SAVE_SHARE = 60.0, 20.0
 
@@ -108,7 +110,9 @@ class Cluster:
         self.waiting: list[Any] = [None] * n
         self.since, self.cost, self.begun = time.monotonic(), 0.0, 0.0
         self.posted = self.log  # where the last message was noted
+        self.suspects: set[str] = set()  # workers that were lost, or did not answer
         self.fresh = True  # nothing has been asked yet
+        self.slowest = 0.0  # seconds that an answer took since then
         self.places = [self.placed(number, workers[number % len(workers)]) for number in range(n)]
 
     # ---- shards ---------------------------------------------------------------------------------------------------
@@ -121,18 +125,19 @@ class Cluster:
         )
         rows = self.bounds[number]
         logger.info("features %d to %d are on %s", rows.start + 1, rows.stop, worker)
-        return Place(worker, future.result())
+        return Place(worker, future.result(timeout=PLACE_PATIENCE))
 
     def replace(self, number: int, why: str) -> None:
         """Another shard in the place of one that is lost, brought up to where that one was."""
         rows, lost = self.bounds[number], self.places[number].worker
         for attempt in range(5):
+            self.suspects.add(lost)
             busy = {place.worker for place in self.places}
-            others = [worker for worker in workers_of(self.client) if worker != lost]
-            if not others:
+            others = [worker for worker in workers_of(self.client) if worker not in self.suspects]
+            if not others:  # one may come back, or a new one come up
                 time.sleep(1.0 + attempt)
                 others = workers_of(self.client)
-            worker = next((worker for worker in others if worker not in busy), others[number % len(others)])
+            worker = next((worker for worker in others if worker not in busy), others[(number + attempt) % len(others)])
             logger.warning(
                 "features %d to %d: worker %s is lost (%s); they go to %s", rows.start + 1, rows.stop, lost, why, worker
             )
@@ -192,7 +197,8 @@ class Cluster:
                     reply = self.heard(number, self.waiting[number].result(timeout=LOOK))
                 except TimeoutError:
                     now = time.monotonic() - self.begun
-                    if taken and now > max(least, PATIENCE * float(np.median(taken))):
+                    usual = float(np.median(taken)) if taken else self.slowest
+                    if (taken or not self.fresh) and now > max(least, PATIENCE * usual):
                         self.replace(number, f"no answer for {now:.0f} s")
                         taken.clear()
                     continue
@@ -202,6 +208,8 @@ class Cluster:
                 self.waiting[number], self.last[number] = None, reply
                 self.sent[number].extend(reply.sent)
                 taken.append(time.monotonic() - self.begun)
+        if taken and not self.fresh:
+            self.slowest = max(self.slowest, *taken)
 
     def receive(self) -> list[Any]:
         """What the shards' verbs have sent next."""

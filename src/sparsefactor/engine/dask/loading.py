@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from ...data.matrix import BY_ROW, OF_THE_WHOLE
 from ...data.sources import Source, source_of
 from ...data.tiles import Tree
 from ...names import checked_names
-from .cluster import Cluster, check_client
+from .cluster import Cluster, check_client, shard_bounds
 
 
 class Elsewhere:
@@ -136,14 +137,13 @@ def held(client: Any, source: Source, center: bool, scale: bool, dtype: Any) -> 
     """A source's matrix, each worker reading its own features of it."""
     N, G = source.shape
     samples, features = checked_names(source.samples, N, "sample"), checked_names(source.features, G, "feature")
-    # Whether entries are missing is known once they are read; rows that are dealt out by span do for either.
-    cluster = Cluster(client, (G, N), masked=True)
+    cluster = Cluster(client, (G, N))
+    complete = judged(read_by(cluster, source, dtype), features, samples)
+    if not complete and cluster.bounds != shard_bounds(G, N, len(cluster.bounds), masked=True):
+        # Whether entries are missing is known once they are read; rows are then dealt out otherwise.
+        cluster = Cluster(client, (G, N), masked=True)
+        read_by(cluster, source, dtype)
     n = len(cluster.bounds)
-    looks: list[Look] = cluster.each("hold", [(source, dtype, None)] * n, lasting=True)
-    look = looks[0]
-    for more in looks[1:]:
-        look = look.joined(more)
-    complete = judged(look, features, samples)
     parts = cluster.each("prepare", [(complete, center, scale, G)] * n, lasting=True)
     offset, spread, biggest = (np.concatenate([part[place] for part in parts]) for place in range(3))
     if center:
@@ -152,6 +152,12 @@ def held(client: Any, source: Source, center: bool, scale: bool, dtype: Any) -> 
     mask: Any = None if complete else Elsewhere(cluster, (G, N), np.bool_, 1)
     data = ClusterData(Y, mask, offset, features, samples, scale=spread, cluster=cluster)
     return known_from(data, [part[3] for part in parts])
+
+
+def read_by(cluster: Cluster, source: Source, dtype: Any) -> Look:
+    """What a source's matrix is like, once its features are read."""
+    looks: list[Look] = cluster.each("hold", [(source, dtype, None)] * len(cluster.bounds), lasting=True)
+    return reduce(Look.joined, looks)
 
 
 def sent(client: Any, data: Data) -> Cluster:
