@@ -211,3 +211,13 @@ def test_hidden_entries_do_not_make_a_factor_of_the_means():
     done = sf.choose_n_factors(sim.X + 3.0, [6, 7], n_masks=3, n_trials=3, tol=1e-2, n_jobs=1)
     assert list(done.runs["found"]) == [6] * 6
     assert done.n_factors == 6
+
+
+def test_progress_is_a_bar_a_function_or_nothing(capsys):
+    X, priors = simulated().X, {"one": sf.Prior(n_factors=1)}
+    sf.compare(X, priors, progress=True, **QUICK)
+    assert "Fits 100%" in capsys.readouterr().err
+    sf.compare(X, priors, progress=False, **QUICK)
+    assert capsys.readouterr().err == ""
+    with pytest.raises(TypeError, match="progress must be True, False, None or a function; got 'yes'"):
+        sf.compare(X, priors, progress="yes", **QUICK)

@@ -7,8 +7,9 @@ a mask, fits start from one another (`chain.py`); between masks never: such a st
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -21,6 +22,7 @@ from ..checks import checked_choice, checked_count, checked_flag, checked_share
 from ..data import read_matrix
 from ..engine.readers import fits_on
 from ..model import Beta, Prior
+from ..progress import Bars, is_shown
 from ..start import Start
 from .chain import Chain
 from .comparison import Comparison, tabulated
@@ -41,7 +43,7 @@ def compare(
     n_jobs: int | None = None,
     warm_start: bool = True,
     path: str | PathLike[str] | None = None,
-    progress: Told | None = None,
+    progress: Told | bool | None = None,
     client: Any = None,
     **options: Any,
 ) -> Comparison:
@@ -67,7 +69,8 @@ def compare(
         search. False, an `init` of your own, or inference="mcmc": every fit starts afresh.
     path : folder, optional
         What each fit found is kept there, and not done again by a call with the same data, priors and settings.
-    progress : function of (fits done, fits in all, what was done last), optional
+    progress : bool, or function of (fits done, fits in all, what was done last), optional
+        Whether a bar is shown, by default where a person looks on; or what is told instead.
     client : dask.distributed.Client, optional
         Whose workers make the fits, each a whole one; n_jobs is then by default the number of their threads.
     **options
@@ -116,12 +119,27 @@ def compare(
     warm = checked_flag("warm_start", warm_start) and inference == "vi" and "init" not in options
     most_first = sorted(priors, key=lambda name: -priors[name].K)
     chains = [chain(names, mask) for mask in masks for names in ([most_first] if warm else [[name] for name in priors])]
-    found = run(chains, n_jobs, progress)
+    with teller(progress) as told:
+        found = run(chains, n_jobs, told)
     runs = pd.DataFrame(
         [{"prior": name, "mask": mask.number + 1, **found[name, mask.number]} for mask in masks for name in priors]
     )
     baseline = float(np.mean([mean_error(values, mask.held) for mask in masks]))
     return Comparison(tabulated(runs, priors), runs, baseline)
+
+
+@contextmanager
+def teller(progress: Told | bool | None) -> Iterator[Told | None]:
+    """Who is told of each fit: the caller's function, a bar, or nobody."""
+    if callable(progress):
+        yield progress
+    elif progress is not None and not isinstance(progress, bool):
+        raise TypeError(f"progress must be True, False, None or a function; got {progress!r}; leave it out")
+    elif not is_shown(progress):
+        yield None
+    else:
+        with Bars() as bars:
+            yield lambda done, total, last: bars.show("Fits", f"{done} of {total}; {last}", done, total)
 
 
 def run(chains: list[Chain], n_jobs: int | None, progress: Told | None) -> dict[tuple[str, int], dict[str, Any]]:
