@@ -260,8 +260,7 @@ def _search_on(engine: Engine, prior: Prior, options: Options, bars: Bars | None
             raise
         if isinstance(end, MemoryError):
             warn(f"the search ended early, and what it had found is returned: {end}", ConvergenceWarning)
-        for trial in trials:
-            trial.settle()
+        search.settle()
         winner = best_under_modules(trials, tried, prior.n_modules) if prior.n_modules > 1 else best_of(trials)
         trials[winner.number] = winner
         averaged = [trial for trial in trials if trial.status is Status.CONVERGED] or [winner]

@@ -1,6 +1,7 @@
 """How the best optimum is looked for: starts that race, and, where they do not agree, ways on from the best of them.
 
-race:    all starts climb together, the worst drop out, three finalists climb to their optima
+race:    all starts climb together, with a few factors more than there are to be where these are all alike; the worst
+         drop out, three finalists climb to their optima and give up the weakest factors
 agree:   the best optimum was reached from enough independent starts: that is it
 hops:    otherwise the best finalists leave their optima by Gibbs sampling, again and again (3.18)
 cross:   what one of them has found is offered to the other
@@ -18,9 +19,9 @@ from ..posterior import Status
 from ..start import PORTFOLIO, given, starts
 from .cavi import CAVI
 from .cross import crossed
-from .hop import SWEEPS, Hops
+from .hop import SPARE, SWEEPS, Hops
 from .shear import WORTH
-from .trial import Tolerance, Trial
+from .trial import CANDIDATES, SETTLE, Tolerance, Trial
 from .watch import Watcher
 
 # The race: up to so many iterations, then so large a share of the trials goes on.
@@ -32,12 +33,13 @@ AGREE = 0.1  # nats: optima closer than this are the same
 SINGLE = 1e-7  # of the ELBO, which sums over data of single precision do not tell apart
 ENOUGH = 3  # finalists that must agree, or else the search goes on
 LINEAGES = 2  # finalists that go on
-PATIENCE, LAST_PATIENCE = 5, 10  # hops in a row that find nothing better, of each lineage and of the best at the end
+PATIENCE, LAST_PATIENCE = 8, 16  # hops in a row that find nothing better, of each lineage and of the best at the end
 RETURNS = 3  # hops that end where they began, and nothing better in between: this neighbourhood is known
 MOST_HOPS = 120  # in all
 CONFIRMING = 50  # sweeps of the hop that confirms what all finalists agree on
 CROSSES = 4  # tried in each direction
 HOP_ITERATIONS = 1000  # of the climb after a hop
+SHRINKING = CANDIDATES * (SETTLE + 1)  # iterations that it takes to give up a factor
 
 
 def race(trials: Sequence[Trial], tolerance: Tolerance, max_iter: int) -> list[Trial]:
@@ -64,21 +66,27 @@ class Search:
         self.racing = options.race and not options.average
         self.coarse = Tolerance(max(options.tol, COARSE), options.rtol) if self.racing else options.tolerance
         self.told: dict[str, Any] = {"hops": 0, "returns": 0}
+        self.hops = Hops(cavi, options.seed)
 
     def run(self) -> None:
         options, max_iter = self.options, self.options.max_iter
         n_trials = options.n_trials
         if self.auto:  # where some are given, half of the others will do
             n_trials = len(PORTFOLIO) // (2 if given(options.init) else 1)
-        for number, start in enumerate(starts(self.cavi.engine, options.init, n_trials, options.seed)):
-            state = self.cavi.start(start.L, start.F)
+        cavi = self.racer()
+        for number, start in enumerate(starts(cavi.engine, options.init, n_trials, options.seed)):
+            state = cavi.start(start.L, start.F)
             tell = self.watcher.tell if self.watcher.is_needed else None
-            trial = Trial(number, start.name, self.cavi, state, accelerate=options.accelerate, tell=tell)
+            trial = Trial(number, start.name, cavi, state, accelerate=options.accelerate, tell=tell)
             self.trials.append(trial)
             trial.advance(min(LAPS[0][0], max_iter), self.coarse)
         self.watcher.phase = "race"
         finalists = race(self.trials, self.coarse, max_iter) if self.racing else self.trials
         self.watcher.phase = "climb"
+        for trial in self.trials:
+            if trial not in finalists:
+                self.narrowed(trial)
+        finalists = [self.narrowed(trial, climb=True) for trial in finalists]
         for trial in finalists:
             trial.polish(max_iter, self.coarse, self.rng, kicks=KICKS)
         finalists = sorted(finalists, key=lambda trial: trial.elbo, reverse=True)
@@ -93,6 +101,34 @@ class Search:
         self.watcher.phase = "polish"
         leader.polish(max_iter, options.tolerance, self.rng, kicks=LEADER_KICKS)
 
+    # ---- a race with factors to spare ---------------------------------------------------------------------------
+
+    def racer(self) -> CAVI:
+        """The sweeps of the race: where factors are alike, with some to spare, so that none has to make way first."""
+        spare = self.auto and self.racing and self.options.accelerate and not given(self.options.init)
+        return self.hops.kit(self.cavi.prior.K + SPARE)[0] if spare and self.hops.exchangeable else self.cavi
+
+    def narrowed(self, trial: Trial, *, climb: bool = False) -> Trial:
+        """The trial with as many factors as there are to be: the strongest, or those missed most at its optimum."""
+        if trial.cavi is self.cavi:
+            return trial
+        K, max_iter = self.cavi.prior.K, self.options.max_iter
+        if climb:
+            trial.polish(max_iter, self.coarse, self.rng, kicks=0)
+            if trial.iterations + (trial.cavi.prior.K - K) * SHRINKING < max_iter:
+                trial.shrink(K, self.coarse)
+        new = trial.continued(self.cavi, self.hops.whole_of(trial.cavi, trial.state))
+        new.status, new.dropped_at = None if climb else trial.status, trial.dropped_at
+        new.begin_trace()
+        self.trials[trial.number] = new
+        return new
+
+    def settle(self) -> None:
+        """After an interruption: every trial at the best state it had, with as many factors as there are to be."""
+        for trial in list(self.trials):
+            trial.settle()
+            self.narrowed(trial)
+
     # ---- beyond the race ----------------------------------------------------------------------------------------
 
     def further(self, lineages: list[Trial]) -> Trial:
@@ -101,7 +137,7 @@ class Search:
         Where all finalists agree, one hop from there is to confirm it; and where a start that was given leads, for what
         that came from was a search already.
         """
-        hops = Hops(self.cavi, self.options.seed)
+        hops = self.hops
         own = self.trials[: len(given(self.options.init))]
         handed = any(lineages[0].elbo - trial.elbo < self.near(AGREE, trial) for trial in own)
         if (handed or self.told["agreeing"] >= ENOUGH) and not self.hop(hops, lineages[0], 1, CONFIRMING):
