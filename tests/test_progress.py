@@ -85,8 +85,10 @@ def test_vi_stops_in_any_phase_with_the_best_so_far(phase) -> None:
     assert [now.phase == phase for now in seen] == [False] * (len(seen) - 1) + [True]
     assert p.status is sf.Status.STOPPED
     assert not p.converged
-    assert p.elbo == seen[-1].best_elbo
     assert p.trials["elbo"].max() == p.elbo
+    assert p.loadings_mean.shape[1] == PRIOR.K  # the race has more
+    if phase in ("hop", "polish"):
+        assert p.elbo == seen[-1].best_elbo
 
 
 @pytest.mark.parametrize(("phase", "settings"), [("prune", {"prune": True}), ("modules", {})])

@@ -36,9 +36,10 @@ class VIProgress(Moment):
     iteration : int
         Its iterations so far; in a hop, those of the hop.
     elbo : float
-        Of its state now. In a hop it may be that of a model with fewer or more factors.
+        Of its state now. In the race, and until a finalist has climbed, it may be that of a model with more factors, in
+        a hop with fewer or more.
     best_trial, best_elbo : int, float
-        The best of all trials so far.
+        The best of all trials so far, by that measure.
     n_hops : int
         Hops made so far.
     seconds : float
