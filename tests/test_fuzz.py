@@ -49,7 +49,7 @@ def refused(call) -> bool:
             warnings.simplefilter("error", RuntimeWarning)
             warnings.simplefilter("ignore", UserWarning)
             call()
-    except (ValueError, TypeError) as problem:
+    except (ValueError, TypeError, FileNotFoundError) as problem:
         told = str(problem)
     else:
         return False

@@ -22,7 +22,7 @@ CASES = [(inclusion, missing) for inclusion in ([0.3, 0.7], Beta(2.0, 3.0)) for 
 # About 24 z-scores a case: beyond 4.5 by chance less than once in 5,000 cases.
 LIMIT = 4.5
 # Replicates of a case: so many in `make test`, and of every case in `make test-slow`.
-FEW, MANY = 100, 300
+FEW, MANY = 60, 300
 
 
 def at_length(*cases):

@@ -63,7 +63,10 @@ def source_of(X: Any) -> Source | None:
 def from_path(path: Path) -> Source:
     """A zarr store, or a folder of Parquet files."""
     if not path.exists():
-        raise FileNotFoundError(f"X as a path must be a zarr store or a Parquet folder; there is no {str(path)!r}")
+        raise FileNotFoundError(
+            f"X as a path must be a zarr store or a Parquet folder; there is no {str(path)!r}; "
+            "pass one that exists, or read a table with read_table first"
+        )
     if any((path / name).exists() for name in ("zarr.json", ".zarray", ".zgroup")):
         return ZarrSource.of(_opened(str(path)), str(path))
     if path.suffix == ".parquet" or (path.is_dir() and any(path.glob("*.parquet"))):

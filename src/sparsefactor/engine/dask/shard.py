@@ -122,15 +122,15 @@ class Shard:
         return pickle.dumps(self.exchange.replies.get(), protocol=5)
 
     def _work(self) -> None:
-        with single_blas_thread():
-            while (call := self.calls.get()) is not None:
-                try:
+        while (call := self.calls.get()) is not None:
+            try:
+                with single_blas_thread():  # not while it waits: others may be in this process
                     values, error = self._run(call), None
-                except BaseException as problem:
-                    values, error = [], problem
-                sent, self.exchange.sent = self.exchange.sent, []
-                self.exchange.replies.put(Reply(sent, True, values, error))
-                del call
+            except BaseException as problem:
+                values, error = [], problem
+            sent, self.exchange.sent = self.exchange.sent, []
+            self.exchange.replies.put(Reply(sent, True, values, error))
+            del call
 
     def _run(self, call: Call) -> list[Any]:
         for key in call.free:
