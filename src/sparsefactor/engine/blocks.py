@@ -59,6 +59,7 @@ class Blocks:
         self.tiles = [slice(*pair) for pair in pairwise([0, *cuts, self.n_tiles])] if self.n_tiles else []
         self.rows = [slice(part.start * self.tile, min(part.stop * self.tile, G)) for part in self.tiles]
         self.problems: list[Problem] = [self._built(prior, rows) for rows in self.rows]
+        self._spans: list[tuple[int, list[Part]]] | None = None
 
     def _built(self, prior: Prior, rows: slice) -> Problem:
         problem = build_problem(self.data, prior, rows, self.tile)
@@ -83,6 +84,11 @@ class Blocks:
 
     def spans(self) -> list[tuple[int, list[Part]]]:
         """Tiles in SPANS groups or fewer, whose sums can be made apart: numbered, as the parts of blocks of each."""
+        if self._spans is None:
+            self._spans = self._found_spans()
+        return self._spans
+
+    def _found_spans(self) -> list[tuple[int, list[Part]]]:
         mine = range(self.first_tile, self.first_tile + self.n_tiles)
         found = []
         for number, (first, last) in enumerate(span_bounds(self.all_tiles)):

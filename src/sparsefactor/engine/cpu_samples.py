@@ -28,12 +28,14 @@ class Way:
 
     def __init__(self, part: tuple[int, int], spare: list[Any]) -> None:
         self.part, self.spare = part, list(spare)
-        self.tree = Tree(added=self.added)
+        free = self.spare
 
-    def added(self, left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
-        add_shares(*self.part, *right, *left)
-        self.spare.extend(right)
-        return left
+        def added(left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
+            add_shares(*part, *right, *left)
+            free.extend(right)
+            return left
+
+        self.tree = Tree(added=added)  # not a method: a cycle would keep the arrays until it is collected
 
 
 class CpuSamples:
