@@ -85,6 +85,9 @@ def test_where_factors_are_short_hops_with_more_of_them_find_far_better_optima(m
         monkeypatch.setattr(module, "SPARE", 0)
     short = sf.fit_vi(X, n_factors=4, scale=True)
     assert found.elbo > short.elbo + 100.0
+    # With more factors than there are to be the race ends higher: none of that may be taken for the result.
+    assert found.loadings_mean.shape[1] == 4
+    assert found.trials["elbo"].max() == found.elbo
     assert found.n_factors == 4
 
 
