@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .checks import out_of_range
 from .names import shown
 
 logger = logging.getLogger("sparsefactor")
@@ -125,7 +126,7 @@ def put(values: Any, rows: Any, columns: slice, block: Any) -> None:
     with np.errstate(over="ignore"):
         cast = block.astype(values.dtype, copy=False)
     if cast is not block and np.isinf(cast).any() and not np.isinf(block).any():
-        raise ValueError(f"entries must lie in the range of {values.dtype}; some do not; rescale X, or use float64")
+        raise out_of_range(values.dtype)
     values[rows, columns] = cast
 
 

@@ -77,3 +77,8 @@ def seed_number(seed: Any) -> int:
             f"seed must be a whole number of at least 0, None or a numpy Generator; got {seed!r}; pass e.g. seed=0"
         )
     return int(seed)
+
+
+def out_of_range(dtype: Any) -> ValueError:
+    """The error of data that a type of numbers cannot hold."""
+    return ValueError(f"entries must lie in the range of {dtype}; some do not; rescale X, or use float64")

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..annotated import is_sparse
-from ..checks import checked_flag
+from ..checks import checked_flag, out_of_range
 from ..containers import container_of
 from ..names import shown
 from .matrix import Data, chunks_of
@@ -49,7 +49,7 @@ def as_data(X: Any, *, center: bool = False, scale: bool = False, dtype: Any = n
     else:
         Y = np.array(values.T, dtype=dtype, order="C")
     if Y.dtype != values.dtype and np.isinf(Y).any():
-        raise ValueError(f"entries must lie in the range of {np.dtype(dtype)}; some do not; rescale X, or use float64")
+        raise out_of_range(np.dtype(dtype))
     observed = None
     if not complete:
         observed = ~np.isnan(Y)
@@ -77,7 +77,7 @@ def _sparse_data(
     Y, offset, spread = sparse_rows(matrix, dtype), np.zeros(len(features)), None
     low, high = extremes(Y)
     if np.isinf([low, high]).any() and np.isfinite(matrix.data).all():
-        raise ValueError(f"entries must lie in the range of {dtype}; some do not; rescale X, or use float64")
+        raise out_of_range(dtype)
     none = [np.zeros(len(names), np.intp) for names in (samples, features)]
     judged(Look(none[0], none[1], low, high, *first_infinite(Y)), features, samples)
     if center:

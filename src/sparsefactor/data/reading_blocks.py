@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..checks import out_of_range
 from ..names import checked_names
 from .making import Look, centred, judged, largest, look_at, refuse_constant, scaled
 from .matrix import Data, chunks_of
@@ -63,9 +64,7 @@ class Held:
             with np.errstate(over="ignore"):
                 part = values.astype(self.dtype)
             if part.dtype != values.dtype and np.isinf(part).any():
-                raise ValueError(
-                    f"entries must lie in the range of {self.dtype}; some do not; rescale X, or use float64"
-                )
+                raise out_of_range(self.dtype)
             np.nan_to_num(part, copy=False, nan=0.0)
             if center:
                 offset[rows] = centred(part, values, seen)
