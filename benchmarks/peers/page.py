@@ -56,7 +56,7 @@ def where(told: dict[str, Any]) -> str:
     runs = "one run of {} minutes" if told.get("whole") else "runs of {} minutes together"
     text = (
         f"Measured on {told['date']} on {m['cores']} cores of {m['processor']}, "
-        f"{'with nothing else to do' if quiet else 'shared with other work'}, in "
+        f"{'with little else to do' if quiet else 'shared with other work'}, in "
         f"{runs.format(round(told['seconds'] / 60))}: Python {m['python']}, {peers}."
     )
     return text if "note" not in told else f"{text}\n\n{told['note']}"
