@@ -36,7 +36,7 @@ def test_the_page_says_what_the_machine_had_to_do_and_whether_it_was_one_run() -
     told = made()
     assert "shared with other work, in runs of 10 minutes together" in page.where(told)
     told |= {"whole": True, "machine": told["machine"] | {"load": 0.2}}
-    assert "with nothing else to do, in one run of 10 minutes" in page.where(told)
+    assert "with little else to do, in one run of 10 minutes" in page.where(told)
     assert page.where(told | {"note": "Half of it is old."}).endswith("Half of it is old.")
 
 
