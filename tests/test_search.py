@@ -7,6 +7,7 @@ import sparsefactor as sf
 from sparsefactor.data import as_data
 from sparsefactor.engine import build_engine
 from sparsefactor.engine.threads import single_blas_thread
+from sparsefactor.relabel import alike
 from sparsefactor.vi import hop, search
 from sparsefactor.vi.cavi import CAVI
 from sparsefactor.vi.cross import crossed
@@ -83,6 +84,7 @@ def test_where_factors_are_short_hops_with_more_of_them_find_far_better_optima(m
     found = sf.fit_vi(X, n_factors=4, scale=True)
     for module in (hop, search):
         monkeypatch.setattr(module, "SPARE", 0)
+    monkeypatch.setattr(search, "crossed", lambda *_: None)
     short = sf.fit_vi(X, n_factors=4, scale=True)
     assert found.elbo > short.elbo + 100.0
     # With more factors than there are to be the race ends higher: none of that may be taken for the result.
@@ -104,17 +106,58 @@ def test_hops_are_a_function_of_the_seed_and_their_number():
 def test_recombination_gives_back_a_factor_that_was_lost(joint):
     cavi, whole = climbed(4, joint)
     rng = np.random.default_rng(0)
-    assert crossed(cavi, whole, whole, rng) is None  # they have the same factors
+    hops = Hops(cavi, 0)
+    assert crossed(hops, whole, whole) is None  # they have the same factors
     strong = int(np.argmax(whole.sums.l2))
     with single_blas_thread():
         lost = Trial(0, "", cavi, emptied(cavi, whole, strong), accelerate=True)
         lost.advance(3, Tolerance(1e-6, 0.0))
-        back = crossed(cavi, lost.state, whole, rng)
-        assert back is not None
-        back = Trial(0, "", cavi, back, accelerate=True)
+        both = crossed(hops, lost.state, whole)
+        assert both is not None
+        few, state = both
+        assert few.prior.K == 3  # empty places are left out on the way
+        back = Trial(0, "", few, state, accelerate=True)
         back.polish(300, Tolerance(1e-6, 0.0), rng, kicks=0)
+        back = back.continued(cavi, hops.whole_of(few, back.state))
     assert lost.elbo < whole.elbo - 10
     assert back.elbo == pytest.approx(whole.elbo, abs=0.5)
+
+
+def test_recombination_puts_what_only_one_has_beside_all_that_the_other_has():
+    data, prior = as_data(SIM.X, center=True), sf.Prior(n_factors=2)
+    cavi = CAVI(data, prior, build_engine(data, prior), joint=True)
+    ends, tolerance = [], Tolerance(1e-5, 0.0)
+    with single_blas_thread():
+        for own in ([0, 1], [1, 2]):
+            state = cavi.start(SIM.loadings[:, own], SIM.activations[:, own].T)
+            ends.append(Trial(0, "truth", cavi, state, accelerate=True))
+            ends[-1].advance(200, tolerance)
+        one, other = (trial.state for trial in ends)
+        both = crossed(Hops(cavi, 0), one, other)
+        assert both is not None
+        wide, state = both
+        assert wide.prior.K == 3
+        trial = Trial(0, "both", wide, state, accelerate=True)
+        trial.advance(200, tolerance)
+    assert trial.elbo > max(one.elbo, other.elbo) + 50
+    cosine = alike(trial.state.columns.f_mean.T, SIM.activations[:, :3])[0]
+    assert np.all(cosine.max(axis=0) > 0.95)
+    # Factors with priors of their own have no room beside them.
+    unequal, state = climbed(3, inclusion=[0.1, 0.3, 0.5])
+    assert crossed(Hops(unequal, 0), emptied(unequal, state, 0), state) is None
+
+
+def test_what_a_hop_has_found_elsewhere_is_offered_to_the_best(monkeypatch):
+    offered = []
+
+    def noted(hops, one, other):
+        offered.append(other.elbo - one.elbo)
+        return crossed(hops, one, other)
+
+    monkeypatch.setattr(search, "crossed", noted)
+    found = sf.fit_vi(RUGGED, n_factors=6, scale=True)
+    assert 2 < len(offered) <= found.record["search"]["hops"] + 1  # and once what the second finalist has
+    assert max(offered) <= search.WORTH
 
 
 def test_the_search_goes_on_where_starts_disagree_and_finds_more():

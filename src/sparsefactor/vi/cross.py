@@ -1,37 +1,43 @@
 """Recombination: what two optima have found, in one state (docs/math.md, 3.18).
 
-Optima of different climbs mostly share their factors but for one or two. The factors of one that the other lacks are
-put into the other's empty places, or, where there are none, in the place of what only it has; then it climbs.
+Optima of different climbs mostly share their factors but for a few. Those that only one of them has are put beside all
+of the other's, and that state climbs; which ones are given up is decided afterwards, when it is known what each is
+worth beside the rest.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..relabel import alike
 from .cavi import CAVI, VIState
 from .empty import holds_nothing
 from .factors import taken
+from .hop import Hops
 
 SAME = 0.97  # factors are the same when their activations' cosine is at least this, up to sign
+MOST = 4  # factors that come in at once, the strongest
 
 
-def crossed(cavi: CAVI, one: VIState, other: VIState, rng: np.random.Generator) -> VIState | None:
-    """`one` with some of the factors that only `other` has, and one row pass; None where it has none."""
+def crossed(hops: Hops, one: VIState, other: VIState) -> tuple[CAVI, VIState] | None:
+    """`one` and beside it the factors that only `other` has, after one row pass; None where it has none."""
+    cavi = hops.whole
     mine, theirs = (np.flatnonzero(~holds_nothing(cavi, state)) for state in (one, other))
     cosine, a, b = alike(one.columns.f_mean[mine].T, other.columns.f_mean[theirs].T)
-    paired = cosine[a, b] >= SAME
-    new = rng.permutation(np.setdiff1d(theirs, theirs[b[paired]]))
-    only_mine = rng.permutation(np.setdiff1d(mine, mine[a[paired]]))
-    places = np.append(np.setdiff1d(np.arange(cavi.prior.K), mine), only_mine)
-    count = min(len(new), len(places))
-    if count == 0:
+    new = np.setdiff1d(theirs, theirs[b[cosine[a, b] >= SAME]])
+    if not hops.exchangeable or not len(new):
         return None
-    count = int(rng.integers(1, count + 1))
-    return with_factors(cavi, one, places[:count], other, new[:count])
+    new = new[np.argsort(-cavi.strength(other)[new], kind="stable")][:MOST]
+    wide = hops.kit(len(mine) + len(new))[0]
+    rows, columns = hops.resized(cavi, wide, one)
+    places = np.arange(len(mine), wide.prior.K)
+    return wide, with_factors(wide, one._replace(rows=rows, columns=columns), places, other, new)
 
 
-def with_factors(cavi: CAVI, one: VIState, places: np.ndarray, other: VIState, factors: np.ndarray) -> VIState:
+def with_factors(
+    cavi: CAVI, one: VIState, places: NDArray[np.intp], other: VIState, factors: NDArray[np.intp]
+) -> VIState:
     """`one` with factors of `other` in some places, and one row pass."""
     rows, columns = one.rows, one.columns
     rows = cavi.engine.vi_put(rows, places, other.rows, factors)
@@ -44,7 +50,7 @@ def with_factors(cavi: CAVI, one: VIState, places: np.ndarray, other: VIState, f
     else:
         f_var[places] = their_columns.f_var
     changed = {"f_mean": f_mean, "f_var": f_var}
-    for name in ("alpha_shape", "alpha_rate", "pi_a", "pi_b"):
+    for name in ("alpha_shape", "alpha_rate", "pi_a", "pi_b", "own"):
         values = getattr(columns, name)
         if len(values):
             changed[name] = np.array(values)

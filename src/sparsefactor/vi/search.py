@@ -4,7 +4,7 @@ race:    all starts climb together, with a few factors more than there are to be
          drop out, three finalists climb to their optima and give up the weakest factors
 agree:   the best optimum was reached from enough independent starts: that is it
 hops:    otherwise the best finalists leave their optima by Gibbs sampling, again and again (3.18)
-cross:   what one of them has found is offered to the other
+cross:   what only the end of a hop has, or only the other finalist, is put beside what the best one has
 on:      the best goes on until hop after hop has found nothing better
 """
 
@@ -37,7 +37,6 @@ PATIENCE, LAST_PATIENCE = 8, 16  # hops in a row that find nothing better, of ea
 RETURNS = 3  # hops that end where they began, and nothing better in between: this neighbourhood is known
 MOST_HOPS = 120  # in all
 CONFIRMING = 50  # sweeps of the hop that confirms what all finalists agree on
-CROSSES = 4  # tried in each direction
 HOP_ITERATIONS = 1000  # of the climb after a hop
 SHRINKING = CANDIDATES * (SETTLE + 1)  # iterations that it takes to give up a factor
 
@@ -150,7 +149,7 @@ class Search:
         self.told["agreeing"] = sum(max(t.elbo for t in lineages) - t.elbo < self.near(AGREE, t) for t in lineages)
         best, second = sorted(lineages, key=lambda trial: trial.elbo, reverse=True)[:2]
         if self.told["agreeing"] < LINEAGES:
-            self.cross(best, second)
+            self.cross(hops, best, second)
         known = self.told["agreeing"] >= LINEAGES and self.told["returns"] >= RETURNS
         if not known and self.hop(hops, best, LAST_PATIENCE):
             self.told["agreeing"] = 1
@@ -165,19 +164,35 @@ class Search:
     def hop(self, hops: Hops, lineage: Trial, patience: int, sweeps: int = SWEEPS) -> bool:
         """Hop until so many hops in a row have found nothing better, or some came back; whether any did."""
         failures, returned, before = 0, 0, lineage.elbo
-        self.watcher.phase = "hop"
         while failures < patience and returned < RETURNS and self.told["hops"] < MOST_HOPS:
             self.told["hops"] += 1
             self.watcher.n_hops += 1
+            self.watcher.phase = "hop"
             cavi, state = hops.from_state(lineage.state, sweeps)
             new = self.arrived(hops, lineage.branch(cavi, state))
             came_back = abs(new.elbo - lineage.elbo) < self.near(AGREE, lineage)
             self.told["returns"] += came_back
-            better = new.elbo > lineage.elbo + self.near(WORTH, lineage)
+            better = self.is_better(new, lineage)
+            lineage.succeed(new, new.state)
+            if not better and not came_back:
+                better = self.cross(hops, lineage, new)
             failures = 0 if better else failures + 1
             returned = 0 if better else returned + came_back
-            lineage.succeed(new, new.state)
         return lineage.elbo > before + self.near(WORTH, lineage)
+
+    def is_better(self, new: Trial, old: Trial) -> bool:
+        return new.elbo > old.elbo + self.near(WORTH, old)
+
+    def cross(self, hops: Hops, best: Trial, other: Trial) -> bool:
+        """Give the best what only the other has, beside what it has itself; whether that led to something better."""
+        both = crossed(hops, best.state, other.state)
+        if both is None:
+            return False
+        self.watcher.phase = "cross"
+        new = self.arrived(hops, best.branch(*both))
+        better = self.is_better(new, best)
+        best.succeed(new, new.state)
+        return better
 
     def arrived(self, hops: Hops, new: Trial) -> Trial:
         """The end of the climb from where a hop led to, with as many factors as there are to be."""
@@ -193,15 +208,3 @@ class Search:
         if more:
             end.polish(end.iterations + limit, self.coarse, self.rng, kicks=0)
         return end
-
-    def cross(self, best: Trial, second: Trial) -> None:
-        """Offer the factors of the second to the best, and those of the best to the second."""
-        self.watcher.phase = "cross"
-        for one, other in ((best, second), (second, best)):
-            for _ in range(CROSSES):
-                state = crossed(self.cavi, one.state, other.state, self.rng)
-                if state is None:
-                    return
-                new = best.branch(self.cavi, state)
-                new.polish(min(HOP_ITERATIONS, self.options.max_iter), self.coarse, self.rng, kicks=0)
-                best.succeed(new, new.state)
