@@ -199,8 +199,12 @@ def test_fill_in_error_ignores_what_is_not_held_out() -> None:
 @pytest.mark.parametrize(
     ("X", "mask", "message"),
     [
-        (np.zeros((30, 20)), np.ones((20, 30), bool), r"shape of the data, \(20, 30\); got \(30, 20\)"),
-        (np.zeros((20, 30)), np.ones(30, bool), r"shape of the data.*and \(30,\)"),
+        (
+            np.zeros((30, 20)),
+            np.ones((20, 30), bool),
+            r"X_true .* shape of the training data, \(20, 30\); got \(30, 20\)",
+        ),
+        (np.zeros((20, 30)), np.ones(30, bool), r"mask .* shape of the training data.*got \(30,\)"),
         (np.zeros((20, 30)), np.ones((20, 30)), "mask must be boolean; got dtype float64"),
         (np.zeros((20, 30)), np.zeros((20, 30), bool), "mask must hold out at least one entry"),
         (np.full((20, 30), np.nan), np.ones((20, 30), bool), "X_true must be finite where mask is True"),

@@ -1,5 +1,6 @@
 """Figures: they show the numbers they are given, and can be written to a file."""
 
+import os
 import subprocess
 import sys
 import warnings
@@ -364,7 +365,7 @@ def test_observed_against_fitted(vi) -> None:
     inside(figure)
     big = sf.simulate(n_features=200, n_samples=60, inclusion=[0.3], snr=3, seed=1).X
     inside(plot.observed_fitted(sf.fit_vi(big, sf.Prior(n_factors=1), n_trials=1), big))
-    with pytest.raises(ValueError, match="X must be the data of the fit"):
+    with pytest.raises(ValueError, match="pass the data of the fit"):
         plot.observed_fitted(vi, SIM.X[:10])
 
 
@@ -390,6 +391,11 @@ def test_other_refusals(vi) -> None:
         plot.trace(vi)
     with pytest.raises(ValueError, match="what must be one of"):
         plot.heatmap(vi, "nothing")
+    with pytest.raises(ValueError, match="n must be a whole number of at least 1; got 0"):
+        plot.top_loadings(vi, n=0)
+    alone = sf.fit_vi(SIM.X, n_factors=1, n_trials=1)
+    with pytest.raises(ValueError, match="scatter needs two factors; this result has one"):
+        plot.scatter(alone)
 
 
 def test_nothing_but_empty_factors_can_be_drawn() -> None:
@@ -405,6 +411,37 @@ def test_colours_have_contrast() -> None:
         channels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
         red, green, blue = (c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
         assert 1.05 / (0.2126 * red + 0.7152 * green + 0.0722 * blue + 0.05) >= 3, color
+
+
+def test_what_is_known_of_samples_is_matched_by_name() -> None:
+    X = pd.DataFrame(RNG.standard_normal((20, 6)), index=[f"s{j}" for j in range(20)])
+    p = sf.fit_vi(X, n_factors=2, n_trials=1)
+    ages = pd.Series(np.arange(20.0), index=X.index)
+    shown = [plot.scatter(p, color=given).collections[0].get_array() for given in (ages, ages[::-1], ages.to_numpy())]
+    np.testing.assert_array_equal(shown[0], shown[1])
+    np.testing.assert_array_equal(shown[0], shown[2])
+    kinds = pd.Series(["a"] * 5 + ["b"] * 15, index=X.index)
+    one, turned = (plot.activations(p, groups=given) for given in (kinds, kinds[::-1]))
+    for mine, yours in zip(one.lines, turned.lines, strict=True):
+        np.testing.assert_array_equal(mine.get_xdata(), yours.get_xdata())
+    with pytest.raises(ValueError, match="color must have a value for every sample; 's1' has none"):
+        plot.scatter(p, color=ages.drop("s1"))
+
+
+@pytest.mark.parametrize(
+    "draw", ["pl.variance_explained(a)", "choose_n_factors(X, [1], n_masks=2, n_trials=1, progress=False).plot()"]
+)
+def test_every_figure_is_one_that_a_notebook_shows(draw) -> None:
+    """IPython learns to show figures when pyplot is imported; nobody needs to import it."""
+    script = (
+        "import sys, types; import numpy as np; import sparsefactor as sf\n"
+        "X = np.random.default_rng(0).standard_normal((12, 6))\n"
+        "a = types.SimpleNamespace(uns={'sfa': {'variance_explained_by_factor': [0.5], 'variance_explained': 0.5}})\n"
+        "sys.modules['IPython'] = types.SimpleNamespace(get_ipython=lambda: object(), version_info=(9, 0))\n"
+        f"sf.{draw}\n"
+        "assert 'matplotlib.pyplot' in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, "MPLBACKEND": "agg"})
 
 
 def test_a_notebook_is_shown_the_axes(vi) -> None:

@@ -62,8 +62,25 @@ def loading_draws(p: sf.VIPosterior, n: int, rng: np.random.Generator) -> tuple[
 def test_training_samples_get_what_the_fit_gave_them(noise, activations, missing):
     p = vi_fit(noise, activations, missing)
     mean, sd = p.transform(simulated(missing).X, return_sd=True)
-    np.testing.assert_allclose(mean, p.activations_mean, atol=2e-4)
-    np.testing.assert_allclose(sd, p.activations_sd, rtol=2e-3)
+    np.testing.assert_allclose(mean, p.activations_mean, atol=1e-5)
+    np.testing.assert_allclose(sd, p.activations_sd, rtol=1e-5)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.15])
+@pytest.mark.parametrize("loadings", ["flat", "slab"])
+@pytest.mark.parametrize("noise", NOISES)
+def test_training_samples_with_covariates_and_views_get_what_the_fit_gave_them(noise, loadings, missing, tmp_path):
+    rng = np.random.default_rng(0)
+    known = rng.standard_normal((40, 2))
+    X = simulated(missing).X + np.outer(known[:, 0], rng.standard_normal(30))
+    prior = Prior(n_factors=2, noise=noise, groups=np.repeat(["a", "b"], [20, 10]))
+    settings = {"n_trials": 1, "tol": 1e-13, "rtol": 0, "covariates": known, "covariate_loadings": loadings}
+    p = sf.fit_vi(X, prior, **settings)
+    p.save(tmp_path / "p.sf")
+    for q in (p, sf.load(tmp_path / "p.sf")):
+        mean, sd = q.transform(X, return_sd=True, covariates=known)
+        np.testing.assert_allclose(mean, p.activations_mean, atol=1e-5)
+        np.testing.assert_allclose(sd, p.activations_sd, rtol=1e-5)
 
 
 def test_training_samples_get_what_a_fit_with_modules_gave_them():
@@ -387,6 +404,44 @@ def test_features_are_matched_by_name():
     filled = p.impute(shuffled)
     assert list(filled.columns) == list(shuffled.columns)
     np.testing.assert_array_equal(filled, p.impute(X)[shuffled.columns])
+
+
+@cache
+def wholly_named() -> tuple[sf.VIPosterior, sf.MCMCPosterior, object]:
+    X = named(simulated().X).set_axis([f"person {j}" for j in range(40)])
+    prior = Prior(n_factors=2, inclusion=0.4)
+    return sf.fit_vi(X, prior, n_trials=2), sf.sample(X, prior, n_chains=2, n_warmup=5, n_draws=20, init="varimax"), X
+
+
+def test_entries_of_the_training_data_are_matched_by_name():
+    """In another order they would be judged by the predictions of other entries."""
+    vi, mc, X = wholly_named()
+    held = X.where(np.random.default_rng(1).random(X.shape) < 0.2)
+    turned, mask = held.iloc[::-1, ::-1], held.notna()
+    for p in (vi, mc):
+        np.testing.assert_array_equal(p.log_density(turned, of="entries"), p.log_density(held, of="entries"))
+        error = sf.fill_in_error(p, X, mask)
+        assert sf.fill_in_error(p, X.iloc[::-1, ::-1], mask.iloc[::-1, ::-1]) == error
+        assert sf.fill_in_error(p, X.to_numpy(), mask.to_numpy()) == error
+    np.testing.assert_array_equal(
+        mc.combine("stacking", X.iloc[::-1, ::-1]).weights, mc.combine("stacking", X.to_numpy()).weights
+    )
+    dots = [sf.plot.observed_fitted(vi, given).axes[0].lines[0].get_xydata() for given in (X, X.iloc[::-1, ::-1])]
+    np.testing.assert_array_equal(*dots)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda X: X.rename(index={"person 3": "other"}), "every sample of the fit; 'person 3' is lacking"),
+        (lambda X: X.rename(columns={"gene 3": "other"}), "every feature of the fit; 'gene 3' is lacking"),
+        (lambda X: X * np.inf, "held-out entries must be finite"),
+    ],
+)
+def test_entries_of_other_data_are_refused(change, message):
+    p, _, X = wholly_named()
+    with pytest.raises(ValueError, match=message):
+        p.log_density(change(X), of="entries")
 
 
 @pytest.mark.parametrize(

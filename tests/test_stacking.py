@@ -89,7 +89,7 @@ def test_stacking_needs_the_data(run):
     X, mc = run
     with pytest.raises(ValueError, match=r'pass combine\("stacking", X\)'):
         mc.combine("stacking")
-    with pytest.raises(ValueError, match=r"of shape \(40, 30\); got \(30, 40\)"):
+    with pytest.raises(ValueError, match=r"shape of the training data, \(40, 30\); got \(30, 40\)"):
         mc.combine("stacking", X.T)
     with pytest.raises(ValueError, match="weights must be 3 numbers"):
         mc.combine("averaging")

@@ -8,10 +8,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .model import Prior
+from .posterior import Posterior
+from .questions.samples import training_matrix
 from .relabel import assignment, match
 from .simulate import Simulation
 
 Array = NDArray[np.float64]
+SHAPES = "pass (n_samples, n_features) arrays, or frames with names"
 
 
 def score(p: Any, truth: Simulation) -> dict[str, float]:
@@ -126,9 +129,9 @@ def fill_in_error(p: Any, X_true: ArrayLike, mask: ArrayLike) -> float:
     p : posterior
         Of a fit to X with the entries of the mask made NaN.
     X_true : (n_samples, n_features)
-        With numbers where mask is True.
+        With numbers where mask is True. A frame is matched by name where the fit had names.
     mask : (n_samples, n_features) bool
-        The entries held out.
+        The entries held out; matched in the same way.
 
     Returns
     -------
@@ -144,14 +147,15 @@ def fill_in_error(p: Any, X_true: ArrayLike, mask: ArrayLike) -> float:
     True
     """
     predicted = _predicted(p)
-    values, held_out = np.asarray(X_true, dtype=np.float64), np.asarray(mask)
-    if values.shape != predicted.shape or held_out.shape != predicted.shape:
-        raise ValueError(
-            f"X_true and mask must have the shape of the data, {predicted.shape}; got {values.shape} and "
-            f"{held_out.shape}; pass (n_samples, n_features) arrays"
-        )
+    held_out = np.asarray(mask)
     if held_out.dtype != np.bool_:
         raise ValueError(f"mask must be boolean; got dtype {held_out.dtype}; pass e.g. mask.astype(bool)")
+    values, held_out = _in_order(p, X_true, "X_true"), _in_order(p, mask, "mask").astype(bool)
+    for what, given in (("X_true", values), ("mask", held_out)):
+        if given.shape != predicted.shape:
+            raise ValueError(
+                f"{what} must have the shape of the training data, {predicted.shape}; got {given.shape}; {SHAPES}"
+            )
     if not held_out.any():
         raise ValueError("mask must hold out at least one entry; got none; set mask to True where X was hidden")
     if not np.isfinite(values[held_out]).all():
@@ -160,6 +164,13 @@ def fill_in_error(p: Any, X_true: ArrayLike, mask: ArrayLike) -> float:
             "hidden, and mask only what was observed"
         )
     return _rrmse(predicted[held_out], values[held_out])
+
+
+def _in_order(p: Any, given: Any, what: str) -> Array:
+    """(n_samples, n_features) in the order of the data that p was fitted to, by name where both have names."""
+    if isinstance(p, Posterior):
+        return training_matrix(given, p.labels, what, SHAPES)
+    return np.asarray(given, dtype=np.float64)
 
 
 def _predicted(p: Any) -> Array:

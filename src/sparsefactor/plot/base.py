@@ -99,8 +99,19 @@ def shown_factors(p: VIPosterior | MCMCPosterior) -> NDArray[np.intp]:
     return solid if len(solid) else np.arange(1)
 
 
-def labels_of(values: ArrayLike, n: int, what: str) -> NDArray[Any]:
-    """(n,) one value per sample."""
+def labels_of(values: Any, samples: NDArray[Any], what: str) -> NDArray[Any]:
+    """(n,) one value per sample; a Series is matched by name where X had names and so has it."""
+    n = len(samples)
+    index: Any = getattr(values, "index", ())
+    if hasattr(values, "iloc") and samples.dtype.kind not in "iu" and list(index) != list(range(len(index))):
+        place = {str(name): at for at, name in enumerate(index)}
+        lacking = [str(name) for name in samples if str(name) not in place]
+        if lacking:
+            raise ValueError(
+                f"{what} must have a value for every sample; {shown(lacking[0])!r} has none ({len(lacking)} such in "
+                "all); pass values with the index of X, or without one"
+            )
+        values = values.iloc[[place[str(name)] for name in samples]]
     array = np.asarray(values)
     if array.shape != (n,):
         raise ValueError(f"{what} must have one value per sample ({n}); got shape {array.shape}; pass a vector")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ..checks import checked_count
 from ..words import percent
 from .base import (
     BLUE,
@@ -56,7 +57,7 @@ def top_loadings(p: Any, factor: int = 1, *, n: int = 20, ax: Axes | None = None
     """
     checked(p)
     k = place(p, factor)
-    order = np.argsort(-np.abs(p.loadings_mean[:, k]), kind="stable")[:n]
+    order = np.argsort(-np.abs(p.loadings_mean[:, k]), kind="stable")[: checked_count("n", n)]
     mean, sd, inside = p.loadings_mean[order, k], p.loadings_sd[order, k], p.inclusion_prob[order, k]
     ax = axes_for(ax, (5.6, unit_size(len(order), 0.24, 2.4, 11.0)))
     at = np.arange(len(order))
@@ -109,8 +110,8 @@ def activations(p: Any, factor: int = 1, *, groups: ArrayLike | None = None, ax:
     k = place(p, factor)
     values, sd = p.activations_mean[:, k], p.activations_sd[:, k]
     if groups is None:
-        return _by_sample(p, factor, values, sd, ax)
-    labels = labels_of(groups, len(values), "groups").astype(str)
+        return _by_sample(p, k, values, sd, ax)
+    labels = labels_of(groups, p.sample_names, "groups").astype(str)
     names = np.unique(labels)
     names = names[np.argsort([-np.median(values[labels == name]) for name in names], kind="stable")]
     ax = axes_for(ax, (6.0, unit_size(len(names), 0.3, 2.4, 12.0)))
@@ -122,11 +123,11 @@ def activations(p: Any, factor: int = 1, *, groups: ArrayLike | None = None, ax:
     ax.axvline(0.0, color="0.5", linewidth=0.8)
     ax.set_yticks(np.arange(len(names)), [short(name) for name in names], fontsize=8 if len(names) <= MOST_NAMES else 5)
     ax.set_ylim(len(names) - 0.5, -0.5)
-    ax.set(xlabel="activation; a bar is the group's median", title=f"Factor {factor} by group")
+    ax.set(xlabel="activation; a bar is the group's median", title=f"{called(p, k)} by group")
     return ax
 
 
-def _by_sample(p: Any, factor: int, values: Any, sd: Any, ax: Axes | None) -> Axes:
+def _by_sample(p: Any, k: int, values: Any, sd: Any, ax: Axes | None) -> Axes:
     order = np.argsort(-values, kind="stable")
     at = np.arange(len(order))
     if len(order) <= MOST_NAMES:
@@ -136,13 +137,13 @@ def _by_sample(p: Any, factor: int, values: Any, sd: Any, ax: Axes | None) -> Ax
         named_ticks(ax, "y", at, [str(p.sample_names[j]) for j in order])
         ax.set_ylim(len(order) - 0.5, -0.5)
         ax.axvline(0.0, color="0.5", linewidth=0.8)
-        ax.set(xlabel="activation, ± 2 standard deviations", title=f"Factor {factor}")
+        ax.set(xlabel="activation, ± 2 standard deviations", title=called(p, k))
         return ax
     ax = axes_for(ax, (6.4, 3.4))
     ax.fill_between(at, values[order] - WIDTH * sd[order], values[order] + WIDTH * sd[order], color=BLUE, alpha=0.3)
     ax.plot(at, values[order], color=BLUE)
     ax.axhline(0.0, color="0.5", linewidth=0.8)
-    ax.set(xlabel=f"{len(order):,} samples, in order", ylabel="activation", title=f"Factor {factor}")
+    ax.set(xlabel=f"{len(order):,} samples, in order", ylabel="activation", title=called(p, k))
     return ax
 
 
@@ -166,13 +167,15 @@ def scatter(p: Any, x: int = 1, y: int = 2, *, color: ArrayLike | None = None, a
     >>> ax = sf.plot.scatter(p, color=range(30))
     """
     checked(p)
+    if p.n_factors < 2:
+        raise ValueError("scatter needs two factors; this result has one; draw it by activations")
     across, up = p.activations_mean[:, place(p, x)], p.activations_mean[:, place(p, y)]
     ax = axes_for(ax, (5.6, 4.6))
     size = float(np.clip(4000 / len(across), 4, 40))
     if color is None:
         ax.scatter(across, up, s=size, color=BLUE, alpha=0.8, linewidths=0)
     else:
-        known = labels_of(color, len(across), "color")
+        known = labels_of(color, p.sample_names, "color")
         if is_numeric(known):
             points = ax.scatter(across, up, s=size, c=known.astype(float), cmap=CATEGORICAL_MAP, linewidths=0)
             ax.figure.colorbar(points, ax=ax, label=short(getattr(color, "name", None) or ""))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..data import as_data
+from ..questions.samples import training_matrix
 from ..words import percent
 from .base import BLUE, GREY, MOST_NAMES, SEQUENTIAL, axes_for, block_means, checked, named_ticks, new_figure, unit_size
 
@@ -76,14 +77,9 @@ def observed_fitted(p: Any, X: Any) -> Figure:
     >>> figure = sf.plot.observed_fitted(p, X)
     """
     checked(p)
-    data, fitted = as_data(X).dense(), p.predicted()
-    if fitted.shape != (data.n_samples, data.n_features):
-        raise ValueError(
-            f"X must be the data of the fit, of shape {fitted.shape}; got {(data.n_samples, data.n_features)}; "
-            "pass those"
-        )
-    seen = np.ones(fitted.shape, dtype=bool) if data.observed is None else data.observed.T
-    x, y = fitted[seen], data.Y.T[seen].astype(np.float64)
+    data, fitted = training_matrix(X, p.labels, "X", "pass the data of the fit"), p.predicted()
+    seen = np.isfinite(data)
+    x, y = fitted[seen], data[seen]
     tau = np.asarray(p.noise_precision_mean)
     weight = np.broadcast_to(tau[:, None] if p.prior.noise == "sample" else tau, fitted.shape)
     scale = np.asarray(getattr(p.labels, "scale", 1.0))  # noise precisions are those of what was fitted

@@ -93,7 +93,8 @@ class Asking:
         of : "samples" or "entries"
             "samples": X are new samples; the density of each one's observed entries together. Under q it is that of
             the Gaussian with q's predictive covariance; with draws, the mean over draws of the exact one.
-            "entries": X has the shape of the training data; each entry by itself.
+            "entries": X has the shape of the training data, and is matched by name where it has names; each entry by
+            itself, in the order of the fit.
         covariates : (n, c) array or frame, optional
             Those of new samples, where the fit had covariates.
 

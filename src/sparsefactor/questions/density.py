@@ -15,9 +15,9 @@ from ..posterior import MCMCPosterior, VIPosterior
 from ..storage.moments import blocks
 from .noise import fixed_point, noise_grid, noise_rate, over_noise
 from .predict import noise_place, signal_variance
-from .project import observed_gram
+from .project import observed_gram, squares_of_units
 from .rows import each_draw, noise_shape, noise_variance, per_feature
-from .samples import Samples, new_samples
+from .samples import Samples, new_samples, training_matrix
 
 Array = NDArray[np.float64]
 Of = Literal["samples", "entries"]
@@ -71,9 +71,10 @@ def _under_q(p: VIPosterior, samples: Samples) -> Array:
     # The noise of a new sample is known by its prior alone, over which the density is averaged.
     gram = observed_gram(p.loadings_mean, np.ones(len(spread)), samples)
     squares, count = np.sum(samples.Y**2, axis=1), samples.count
-    middle = fixed_point(gram, samples.Y @ p.loadings_mean, squares, count, p.prior, joint=True)
+    units = squares_of_units(p, samples)
+    middle = fixed_point(gram, samples.Y @ p.loadings_mean, squares, count, p.prior, joint=True, units=units)
     grid = noise_grid(middle, p.n_factors, count, p.prior)
-    rate = noise_rate(p.prior, squares, count)[:, None]
+    rate = noise_rate(p.prior, units, count)[:, None]
     log_p = log_gamma_density(grid, p.prior.noise_shape, rate) + np.log(grid)
     for j in range(len(grid)):
         one = samples.one(j)
@@ -96,18 +97,16 @@ def gaussian(L: Array, noise: Array, samples: Samples) -> Array:
 def entries_density(p: VIPosterior | MCMCPosterior, X: Any) -> Array:
     """(n_samples, n_features) log density of entries of the training samples that the fit did not see.
 
-    X: the shape of the training data, with numbers at the held-out entries; NaN elsewhere, and NaN there in the answer.
+    X: of the shape of the training data, matched by name where it has names; numbers at the held-out entries, NaN
+    elsewhere, and NaN there in the answer, which has the order of the fit.
     """
-    values = np.asarray(X, dtype=np.float64)
-    shape = (len(p.activations_mean), len(p.loadings_mean))
-    if values.shape != shape:
-        raise ValueError(
-            f"held-out entries must come in the shape of the training data, {shape}; got {values.shape}; pass NaN "
-            'where an entry is not held out, or of="samples" for new samples'
-        )
+    remedy = 'pass NaN where an entry is not held out, or of="samples" for new samples'
+    values = training_matrix(X, p.labels, "held-out entries", remedy)
+    if np.isinf(values).any():
+        raise ValueError("held-out entries must be finite; some are infinite; pass NaN where an entry is not held out")
     j, i = np.nonzero(~np.isnan(values))
     y = (values[j, i] - p.labels.offset[i]) / p.labels.scale[i] - p.labels.known()[j, i]
-    answer = np.full(shape, np.nan)
+    answer = np.full(values.shape, np.nan)
     found = _entries_under_q(p, j, i, y) if isinstance(p, VIPosterior) else _entries_by_draw(p, j, i, y)
     answer[j, i] = found - np.log(p.labels.scale[i])
     return answer

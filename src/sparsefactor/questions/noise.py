@@ -41,11 +41,16 @@ def noise_rate(prior: Prior, squares: Array, count: Array) -> Array:
     return np.full(len(count), float(np.mean(prior.noise_rate)))
 
 
-def fixed_point(gram: Array, linear: Array, squares: Array, count: Array, prior: Prior, *, joint: bool) -> Array:
-    """(n,) E[tau] of each sample where q(f) and q(tau) agree (docs/math.md, 3.3 to 3.6)."""
+def fixed_point(
+    gram: Array, linear: Array, squares: Array, count: Array, prior: Prior, *, joint: bool, units: Array | None = None
+) -> Array:
+    """(n,) E[tau] of each sample where q(f) and q(tau) agree (docs/math.md, 3.3 to 3.6).
+
+    units: (n,) the squares that the rate of its prior is in units of; by default `squares`.
+    """
     s, _, c = _rotated(gram, linear)
     diagonal = np.broadcast_to(np.einsum("jkk->jk", gram), s.shape)
-    shape, prior_rate = prior.noise_shape + 0.5 * count, noise_rate(prior, squares, count)
+    shape, prior_rate = prior.noise_shape + 0.5 * count, noise_rate(prior, squares if units is None else units, count)
     tau = shape / (prior_rate + 0.5 * squares)
     for _ in range(ROUNDS):
         f = tau[:, None] * c / (1.0 + tau[:, None] * s)

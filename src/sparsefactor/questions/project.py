@@ -54,7 +54,8 @@ def under_q(p: VIPosterior, samples: Samples) -> Activations:
     joint = p.parameters["f_var"].ndim == 3
     if p.prior.noise == "sample":
         squares = np.sum(samples.Y**2, axis=1) + known_variance(p, samples)
-        tau = fixed_point(gram, linear, squares, samples.count, p.prior, joint=joint)
+        units = squares_of_units(p, samples)
+        tau = fixed_point(gram, linear, squares, samples.count, p.prior, joint=joint, units=units)
         found = solved(gram, linear, tau)._replace(tau=tau)
     else:
         found = solved(gram, linear, 1.0 if p.prior.noise == "feature" else float(p.noise_precision_mean))
@@ -73,6 +74,14 @@ def known_variance(p: VIPosterior, samples: Samples) -> Array:
     if "base_var" not in p.parameters or samples.directions is None:
         return np.zeros(len(samples.Y))
     return np.sum((samples.observed @ p.parameters["base_var"]) * samples.directions**2, axis=1)
+
+
+def squares_of_units(p: VIPosterior, samples: Samples) -> Array:
+    """(n,) the squares that the rates of the samples' noise are in units of, as in the fit (docs/math.md, 1.9)."""
+    if "base_of_units" not in p.parameters or samples.directions is None:
+        return np.asarray(np.sum(samples.Y**2, axis=1))
+    moved = samples.directions @ (p.parameters["base"] - p.parameters["base_of_units"]).T
+    return np.asarray(np.sum((samples.Y + samples.observed * moved) ** 2, axis=1))
 
 
 def under_draw(p: MCMCPosterior, L: Array, tau: Array, samples: Samples) -> Activations:

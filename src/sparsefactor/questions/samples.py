@@ -90,13 +90,29 @@ def new_covariates(covariates: Any, sample_names: NDArray[Any], labels: Labels) 
     return np.asarray(values)
 
 
-def matched(given: NDArray[Any], size: int, wanted: NDArray[Any]) -> NDArray[np.intp]:
-    """(n_features,) where in X each feature of the fit is; by name where both have names, else by position."""
+def training_matrix(X: Any, labels: Labels, what: str, remedy: str) -> Array:
+    """(n_samples, n_features) X in the fit's order: by name where both have names, else by position."""
+    given, sample_names, feature_names, _ = read_matrix(X)
+    shape = (len(labels.sample_names), len(labels.feature_names))
+    if given.shape != shape:
+        raise ValueError(f"{what} must have the shape of the training data, {shape}; got {given.shape}; {remedy}")
+    columns = matched(feature_names, shape[1], labels.feature_names)
+    rows = matched(sample_names, shape[0], labels.sample_names, "sample", "index")
+    return np.asarray(given[np.ix_(rows, columns)], dtype=np.float64)
+
+
+def matched(
+    given: NDArray[Any], size: int, wanted: NDArray[Any], what: str = "feature", axis: str = "columns"
+) -> NDArray[np.intp]:
+    """(n_features,) where in X each feature of the fit is; by name where both have names, else by position.
+
+    what, axis: of samples, "sample" and "index".
+    """
     named = given.dtype.kind not in "iu" and wanted.dtype.kind not in "iu"
     if not named:
         if size != len(wanted):
             raise ValueError(
-                f"X must have the {len(wanted)} features of the fit; got {size}; pass the same features in the same "
+                f"X must have the {len(wanted)} {what}s of the fit; got {size}; pass the same {what}s in the same "
                 "order, or frames with names"
             )
         return np.arange(size)
@@ -104,15 +120,14 @@ def matched(given: NDArray[Any], size: int, wanted: NDArray[Any]) -> NDArray[np.
     absent = [str(name) for name in wanted if str(name) not in place]
     if absent:
         raise ValueError(
-            f"X must have every feature of the fit; {_listed(absent)} lacking; if they were not measured, say so: "
-            "X.reindex(columns=p.feature_names) marks them as missing"
+            f"X must have every {what} of the fit; {_listed(absent)} lacking; if they were not measured, say so: "
+            f"X.reindex({axis}=p.{what}_names) marks them as missing"
         )
     known = {str(name) for name in wanted}
     other = [name for name in place if name not in known]
     if other:
-        raise ValueError(
-            f"X must have the features of the fit only; {_listed(other)} unknown to it; select: X[p.feature_names]"
-        )
+        select = "X[p.feature_names]" if what == "feature" else "X.loc[p.sample_names]"
+        raise ValueError(f"X must have the {what}s of the fit only; {_listed(other)} unknown to it; select: {select}")
     return np.array([place[str(name)] for name in wanted], dtype=np.intp)
 
 

@@ -14,6 +14,7 @@ from scipy.special import logsumexp
 
 from ..densities import LOG_2PI
 from ..posterior import MCMCPosterior
+from .samples import training_matrix
 
 Array = NDArray[np.float64]
 
@@ -28,12 +29,9 @@ def stacking_weights(mc: MCMCPosterior, X: Any) -> Array:
 
     X: the data that the chains were drawn from, (n_samples, n_features), NaN where missing.
     """
-    shape = (len(mc.activations_mean), len(mc.loadings_mean))
     if X is None:
         raise ValueError('stacking predicts the data, which draws do not keep; got none; pass combine("stacking", X)')
-    values = np.asarray(X, dtype=np.float64)
-    if values.shape != shape:
-        raise ValueError(f"X must be the data of these draws, of shape {shape}; got {values.shape}; pass that")
+    values = training_matrix(X, mc.labels, "X", "pass the data of these draws")
     Y = (values - mc.labels.offset) / mc.labels.scale - mc.labels.known()
     at = np.flatnonzero(~np.isnan(Y).ravel())
     at = at[:: max(1, -(-len(at) // ENTRIES))]

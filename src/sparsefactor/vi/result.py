@@ -123,6 +123,10 @@ def posterior(
     parameters = {name: a for name, a in (rows._asdict() | columns._asdict()).items() if a is not NONE}
     if cavi.prior.noise == "feature":
         parameters["tau_shape"] = cavi.prior.noise_shape + 0.5 * data.row_count  # its mean is `tau`
+    if cavi.prior.noise == "sample" and data.design is not None:
+        # What was taken off samples for the units of their noise (1.9), of which those of new samples are, too.
+        of_units = np.zeros_like(rows.base) if data.design.covariates is None else data.regression() * data.unit
+        parameters["base_of_units"] = of_units
     cosines = agreement(columns.f_mean, others)
     records = [trial.record(won=trial.number == winner.number) for trial in trials]
     return VIPosterior(
