@@ -44,7 +44,7 @@ def test_the_table_is_made_of_the_runs(comparison):
 def test_measures_are_those_of_the_entries_held_out():
     X, rng = simulated(0.1).X, np.random.default_rng(0)
     held = hold_out(~np.isnan(X), 0.1, rng)
-    found, end = judged(X, None, PRIORS["2"], held, "vi", {"n_trials": 2, "seed": 0})
+    found, end = judged(X, (None, None), PRIORS["2"], held, "vi", {"n_trials": 2, "seed": 0})
     p = sf.fit_vi(np.where(held, np.nan, X), PRIORS["2"], n_trials=2, seed=0)
     assert found["error"] == sf.fill_in_error(p, X, held)
     np.testing.assert_array_equal(end.L, p.loadings_mean)
@@ -90,6 +90,34 @@ def test_jobs_and_names_change_nothing(comparison):
     again = sf.compare(frame, PRIORS, **{**QUICK, "n_jobs": 3})
     columns = ["prior", "mask", "error", "log_density", "found"]
     pd.testing.assert_frame_equal(again.runs[columns], comparison.runs[columns])
+
+
+def test_covariates_are_matched_by_name_and_told_apart(tmp_path: Path):
+    """In another order they are the same; others are another comparison, however alike they print."""
+    rng = np.random.default_rng(0)
+    people = [f"person {j}" for j in range(1200)]
+    X = pd.DataFrame(rng.standard_normal((1200, 4)), index=people)
+    known = pd.DataFrame({"age": rng.standard_normal(1200)}, index=people)
+    X += np.outer(known["age"], [2.0, -2.0, 2.0, 2.0])
+    settings = {"n_masks": 2, "n_trials": 1, "path": tmp_path}
+    priors = {"1": sf.Prior(n_factors=1)}
+    one, turned = (sf.compare(X, priors, covariates=c, **settings) for c in (known, known.iloc[::-1]))
+    assert one.table["log_density"].iloc[0] == turned.table["log_density"].iloc[0]
+    before = len(list(tmp_path.iterdir()))
+    other = known.copy()
+    other.iloc[600:620] += 3.0  # where a long frame is not printed
+    changed = sf.compare(X, priors, covariates=other, **settings)
+    assert len(list(tmp_path.iterdir())) == before + 2
+    assert changed.table["log_density"].iloc[0] < one.table["log_density"].iloc[0]
+
+
+def test_seeds_are_as_elsewhere():
+    X, priors = simulated().X[:, :10], {"1": PRIORS["1"]}
+    settings = {"n_masks": 2, "n_trials": 1}
+    drawn = [sf.compare(X, priors, seed=np.random.default_rng(5), **settings).baseline for _ in range(2)]
+    assert drawn[0] == drawn[1] != sf.compare(X, priors, seed=None, **settings).baseline
+    with pytest.raises(ValueError, match="seed must be a whole number of at least 0, None or a numpy Generator"):
+        sf.compare(X, priors, seed="now")
 
 
 def test_a_comparison_goes_on_where_it_stopped(tmp_path: Path, comparison):
@@ -199,6 +227,12 @@ def test_what_cannot_be_compared_is_refused(change, error, message):
     settings = {"priors": PRIORS, **change}
     with pytest.raises(error, match=message):
         sf.compare(simulated().X, settings.pop("priors"), **settings)
+
+
+@pytest.mark.parametrize("candidates", [3, [], "3", None])
+def test_candidates_are_numbers_of_factors(candidates):
+    with pytest.raises(TypeError, match="candidates must be numbers of factors"):
+        sf.choose_n_factors(simulated().X, candidates)
 
 
 def test_inclusion_by_factor_leaves_no_number_to_choose():

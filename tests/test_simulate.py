@@ -93,6 +93,12 @@ def test_what_is_given_is_kept() -> None:
     np.testing.assert_array_equal(bare.inclusion, Z)
 
 
+def test_a_seed_may_be_a_generator_or_none() -> None:
+    one, again = (simulate_paper(seed=np.random.default_rng(3)).X for _ in range(2))
+    np.testing.assert_array_equal(one, again)
+    assert not np.array_equal(simulate_paper(seed=None).X, simulate_paper(seed=None).X)
+
+
 def test_same_seed_same_data_other_seed_other_data() -> None:
     one, again, other = simulate_paper(seed=4), simulate_paper(seed=4), simulate_paper(seed=5)
     np.testing.assert_array_equal(one.X, again.X)
@@ -240,8 +246,8 @@ GOOD = {"n_features": 6, "n_samples": 5, "inclusion": [0.5, 0.5], "snr": 1}
         ({"missing": 1.0}, r"missing must be a fraction, at least 0 and below 1; got 1\.0"),
         ({"missing": -0.1}, r"missing must be a fraction.*got -0\.1"),
         ({"missing": 0.9}, r"missing must leave an entry.*got 0\.9 at 5 samples by 6 features; the most is 0\.8"),
-        ({"seed": -1}, "seed must be a whole number of at least 0; got -1"),
-        ({"seed": None}, "seed must be a whole number of at least 0; got None"),
+        ({"seed": -1}, "seed must be a whole number of at least 0, None or a numpy Generator; got -1"),
+        ({"seed": "now"}, "seed must be a whole number of at least 0, None or a numpy Generator; got 'now'"),
         ({"prior": Prior(inclusion=[0.5, 0.5])}, "inclusion must come from one place"),
         (
             {"inclusion": None, "prior": Prior(n_factors=2, noise="shared", loading_shape=4)},

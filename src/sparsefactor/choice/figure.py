@@ -15,9 +15,9 @@ COLOR, MARKED = "#0072B2", "#D55E00"  # of the Okabe-Ito palette
 
 def comparison_figure(table: pd.DataFrame, baseline: float) -> Figure:
     """Error and log density of each prior, one standard error to either side; the choice stands out."""
-    from matplotlib.figure import Figure
+    from ..plot.base import new_figure
 
-    figure = Figure(figsize=(max(5.0, 1.5 + 0.5 * len(table)), 5.5), layout="constrained")
+    figure = new_figure((max(5.0, 1.5 + 0.5 * len(table)), 5.5))
     upper, lower = figure.subplots(2, 1, sharex=True)
     x = np.arange(len(table))
     chosen = table["chosen"].to_numpy()

@@ -30,6 +30,16 @@ def digest(values: Array, names: NDArray[Any], *settings: Any) -> str:
     return found.hexdigest()
 
 
+def told_apart(value: Any) -> Any:
+    """Settings with every number of their arrays and frames: what is printed of a long one leaves some out."""
+    if isinstance(value, dict):
+        return {name: told_apart(inner) for name, inner in value.items()}
+    if hasattr(value, "to_dict") or hasattr(value, "to_dicts"):  # of pandas, and of polars
+        index = list(getattr(value, "index", ()))
+        return (type(value).__name__, [str(name) for name in index], np.asarray(value).tolist())
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
 def key(base: str, prior: Prior, mask: int, before: str) -> str:
     """Of one fit; before: the key of the one that it starts from."""
     found = hashlib.sha256(f"{base} {mask} {before}".encode())

@@ -57,7 +57,7 @@ def hold_out(observed: NDArray[np.bool_], share: float, rng: np.random.Generator
 
 
 def judged(
-    values: Array, columns: Any, prior: Prior, held: NDArray[np.bool_], inference: str, options: dict[str, Any]
+    values: Array, labels: Any, prior: Prior, held: NDArray[np.bool_], inference: str, options: dict[str, Any]
 ) -> tuple[dict[str, Any], Start]:
     """One fit without the entries held out: what it predicts of them, and where it ended."""
     seen = np.where(held, np.nan, values)
@@ -66,7 +66,8 @@ def judged(
         # One fit of many that stops early is a line of the table, not a reason to stop.
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.simplefilter("ignore", SamplingWarning)
-        X = seen if columns is None else pd.DataFrame(seen, columns=columns)
+        index, columns = labels  # by which covariates and groups are matched
+        X = seen if index is None and columns is None else pd.DataFrame(seen, index=index, columns=columns)
         p = METHODS[inference](X, prior, progress=False, **options)
     seconds = time.perf_counter() - begin
     density = p.log_density(np.where(held, values, np.nan), of="entries")

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..checks import checked_choice, checked_count, checked_flag, checked_share
+from ..checks import checked_choice, checked_count, checked_flag, checked_share, seed_number
 from ..data import read_matrix
 from ..engine.readers import fits_on
 from ..model import Beta, Prior
@@ -26,7 +26,7 @@ from ..progress import Bars, is_shown
 from ..start import Start
 from .chain import Chain
 from .comparison import Comparison, tabulated
-from .kept import digest
+from .kept import digest, told_apart
 from .masks import METHODS, Mask, centred, hold_out, judged, mean_error
 
 Told = Callable[[int, int, str], None]
@@ -39,7 +39,7 @@ def compare(
     n_masks: int = 5,
     share: float = 0.1,
     inference: str = "vi",
-    seed: int = 0,
+    seed: int | np.random.Generator | None = 0,
     n_jobs: int | None = None,
     warm_start: bool = True,
     path: str | PathLike[str] | None = None,
@@ -59,7 +59,7 @@ def compare(
     share : float
         Of the observed entries that are held out.
     inference : "vi" or "mcmc"
-    seed : int
+    seed : int, Generator or None
         Of the masks, and of the fits.
     n_jobs : int, optional
         Fits at the same time; None for every core.
@@ -92,13 +92,15 @@ def compare(
     given = read_matrix(X)
     values, names = given.values.astype(np.float64), given.features
     _check(priors, inference, n_masks, share, options)
-    columns = None if names.dtype.kind in "iu" else names
+    seed = seed_number(seed)
+    labels = [None if own.dtype.kind in "iu" else own for own in (given.samples, names)]
     masks = [Mask(m, hold_out(~np.isnan(values), share, np.random.default_rng([seed, m, 6]))) for m in range(n_masks)]
     center = checked_flag("center", options.get("center", True))
     options = {"seed": seed, **options, "center": False}
     options["n_threads" if inference == "vi" else "n_jobs"] = 1
     folder = None if path is None else Path(path)
-    base = digest(values, names, seed, share, inference, center, options)
+    who = given.samples.tolist() if options.get("covariates") is not None else None
+    base = digest(values, names, seed, share, inference, center, told_apart(options), who)
     if center:
         values = centred(values)
     there = None
@@ -108,7 +110,7 @@ def compare(
 
     def chain(names: list[str], mask: Mask) -> Chain:
         def judge(prior: Prior, start: Start | None) -> tuple[dict[str, Any], Start]:
-            rest = (columns, prior, mask.held, inference, started(options, prior, start))
+            rest = (labels, prior, mask.held, inference, started(options, prior, start))
             return judged(values, *rest) if there is None else there(judged, *rest)
 
         made = Chain(names, [priors[name] for name in names], mask.number, judge)
@@ -209,7 +211,9 @@ def choose_n_factors(
             "inclusion must be one number or a Beta where the number of factors is open; got a value for each factor; "
             "pass e.g. Beta(1, 1), or compare priors of your own"
         )
-    counts = [checked_count("a candidate", k) for k in candidates]
+    if not isinstance(candidates, Iterable) or isinstance(candidates, str) or not (listed := list(candidates)):
+        raise TypeError(f"candidates must be numbers of factors; got {candidates!r}; pass e.g. range(1, 11)")
+    counts = [checked_count("a candidate", k) for k in listed]
     return compare(X, {str(k): replace(base, n_factors=k) for k in counts}, **settings)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..checks import checked_count
+from ..checks import checked_count, seed_number
 from ..model import RELATIVE_NOISE_RATE, Beta, Prior, draw_modules, slab_default
 from .checks import agreed_groups, agreed_n_factors, by_group, checked_matrix, checked_probability
 from .noise import draw_missing, gamma, noise_precision_of_snr
@@ -26,7 +26,7 @@ def simulate(
     activations: ArrayLike | None = None,
     groups: Any = None,
     missing: float = 0.0,
-    seed: int = 0,
+    seed: int | np.random.Generator | None = 0,
 ) -> Simulation:
     """Draw data from the sparse factor model (docs/math.md, equations 1.1 to 1.6).
 
@@ -55,7 +55,7 @@ def simulate(
         labels appear: zero where a factor is not in a group. A prior's own groups are used where it has some.
     missing : float
         Fraction of the entries made NaN, at random; every feature and every sample keeps at least one.
-    seed : int
+    seed : int, Generator or None
         Parts have streams of their own, so e.g. another snr or missing leaves loadings and activations alone.
 
     Returns
@@ -84,7 +84,7 @@ def simulate(
     given_L = None if loadings is None else checked_matrix("loadings", loadings, G, "n_features")
     given_F = None if activations is None else checked_matrix("activations", activations, N, "n_samples")
     K = agreed_n_factors(n_factors, probability, prior, given_L, given_F)
-    rngs = [np.random.default_rng(child) for child in np.random.SeedSequence(checked_count("seed", seed, 0)).spawn(6)]
+    rngs = [np.random.default_rng(child) for child in np.random.SeedSequence(seed_number(seed)).spawn(6)]
     rng_Z, rng_L, rng_F, rng_precision, rng_noise, rng_missing = rngs
 
     rate, modules = np.zeros(0), dict[str, Any]()

@@ -19,14 +19,14 @@ PAPER_BLOCKS = (
 )
 
 
-def simulate_paper(snr: float = 5, seed: int = 0, missing: float = 0.0) -> Simulation:
+def simulate_paper(snr: float = 5, seed: int | np.random.Generator | None = 0, missing: float = 0.0) -> Simulation:
     """The paper's simulation: 800 features, 100 samples, five sparse factors and a dense one, the same Z for all.
 
     Parameters
     ----------
     snr : float
         Signal-to-noise ratio of every feature; the paper has 1, 5 and 25.
-    seed : int
+    seed : int, Generator or None
         Another seed, another data set with the same Z.
     missing : float
         Fraction of the entries made NaN, at random.
