@@ -263,6 +263,16 @@ def test_remedies_are_options(python) -> None:
     assert "--chains 0,2" in text
 
 
+def test_remedies_that_only_python_has_are_left_out() -> None:
+    modes = 'look at one mode: keep_chains([0]); or weigh the chains by how they predict: combine("stacking", X).'
+    assert spelt(modes, 10).endswith("--chains 0; or sample again with fewer --factors.")
+    heywood = "look for near copies among the features, lower n_factors, or raise noise_rate."
+    assert as_options(heywood) == "look for near copies among the features, or lower --factors."
+    assert as_options("fit again with another seed; raise max_iter, or loosen tol.") == (
+        "fit again with another --seed; raise --max-iter."
+    )
+
+
 def test_settings_in_errors_are_options(tmp_path) -> None:
     (tmp_path / "one.csv").write_text("id,a,b\nx,1,2\n")
     text = refused("fit", tmp_path / "one.csv", "-k", 1, "-o", tmp_path / "p.sf", "--quiet")
@@ -386,6 +396,16 @@ def test_summary_lists_factors(folder) -> None:
     assert "Not to be trusted" in facts["verdict"]
 
 
+def test_long_names_leave_room_for_the_others(tmp_path) -> None:
+    names = [letter * 90 for letter in "abcdef"]
+    X = sf.simulate(n_features=6, n_samples=20, inclusion=[0.9], snr=5, seed=0).X
+    pd.DataFrame(X, columns=names).to_csv(tmp_path / "long.csv", index=False)
+    run("fit", tmp_path / "long.csv", "-k", 1, "--trials", 1, "-o", tmp_path / "p.sf")
+    line = run("summary", tmp_path / "p.sf").splitlines()[-1]
+    assert line.count("...") == 3  # all three of the strongest
+    assert len(line) < 140
+
+
 def test_chains_can_be_chosen(folder) -> None:
     assert "1 chain of 3 draws" in run("summary", folder / "draws.sf", "--chains", 1)
     assert "pass e.g. 0,2" in refused("summary", folder / "draws.sf", "--chains", "one")
@@ -485,6 +505,10 @@ def test_plots_of_factors_and_of_data(folder, table, tmp_path) -> None:
 def test_report_is_a_page(folder, tmp_path) -> None:
     assert str(tmp_path / "r.html") in run("report", folder / "fit.sf", "--out", tmp_path / "r.html")
     assert "<!doctype html>" in (tmp_path / "r.html").read_text()
+    run("report", folder / "draws.sf", "--out", tmp_path / "d.html")
+    page = (tmp_path / "d.html").read_text()
+    assert "--draws 6" in page  # the remedy as it is written here
+    assert "larger n_draws" not in page
 
 
 # ---- the shell ------------------------------------------------------------------------------------------------------

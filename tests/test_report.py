@@ -221,6 +221,12 @@ def test_a_doubtful_fit_is_not_called_good(data) -> None:
     rare = replace(sure, stability=np.array([1.0, 0.25]))
     cut = replace(sure, status=sf.Status.MAX_ITER)
     assert [verdict(one)[0] for one in (sure, alone, rare, cut)] == ["good", "care", "care", "bad"]
+    one_of_three = replace(sure, record={"search": {"hops": 0, "returns": 0, "agreeing": 1, "finalists": 3}})
+    assert verdict(one_of_three)[0] == "care"  # no two starts have come to the same end
+    assert "there may be a better one" in verdict(one_of_three)[1]
+    three_of_three = replace(sure, record={"search": {"hops": 1, "returns": 1, "agreeing": 3, "finalists": 3}})
+    assert verdict(three_of_three)[0] == "good"
+    assert "better one" not in verdict(three_of_three)[1]
     assert "factor 2: look at these twice" in verdict(rare)[1]
     assert "raise max_iter" in verdict(cut)[1]
 

@@ -60,10 +60,9 @@ def transform(result: Result, table: Data, out: Out, choices: Choices, sd: SdOut
     data = read_and_say(table, choices)
     with working("Transforming"):
         mean, spread = p.transform(data.frame, return_sd=True)
-    names = [f"factor {k + 1}" for k in range(p.n_factors)]
     for target, numbers in ((out, mean), (sd, spread)):
         if target is not None:
-            write_table(pd.DataFrame(np.asarray(numbers), index=data.frame.index, columns=names), target)
+            write_table(pd.DataFrame(np.asarray(numbers), index=data.frame.index, columns=p.factor_names), target)
     answer(
         f"{out}: {len(data.frame):,} samples, {p.n_factors} factors",
         {"out": out, "sd": sd, "n_samples": len(data.frame), "n_factors": p.n_factors},

@@ -52,7 +52,15 @@ def summary(result: Result, chains: Chains = None) -> None:
     verdict, ok = verdict_of(p)
     rows = tables.factors(p)
     what, how, *warned = headline(p)
-    text = [verdict, "", what, how.partition(";")[0], *warned, "", table_text(tables.readable(rows))]
+    text = [
+        verdict,
+        "",
+        what,
+        how.partition(";")[0],
+        *map(as_options, warned),
+        "",
+        table_text(tables.readable(p, rows), widest=100),
+    ]
     facts = {
         "n_samples": len(p.sample_names),
         "n_features": len(p.feature_names),
@@ -71,9 +79,14 @@ def verdict_of(p: Posterior) -> tuple[str, bool]:
         from ..report.words import verdict
 
         level, said = verdict(p)
-        return as_options(f"{LEVELS[level]} {said}"), level != "bad"
+        return in_options(p, f"{LEVELS[level]} {said}"), level != "bad"
     found = p.diagnostics()
-    return spelt(found.verdict, p.permutations.shape[1]), found.ok
+    return in_options(p, found.verdict), found.ok
+
+
+def in_options(p: Posterior, text: str) -> str:
+    """What is said of a result, with its remedies as options."""
+    return as_options(text) if isinstance(p, sf.VIPosterior) else spelt(text, p.permutations.shape[1])
 
 
 @command(
@@ -132,5 +145,5 @@ def report(result: Result, out: Out = Path("report.html"), chains: Chains = None
     check_out(out, result)
     p = opened(result, chains)
     with working("Writing the report"):
-        write_page(out, posterior_page(p, title=clean(result.name)))
+        write_page(out, posterior_page(p, title=clean(result.name), spelt=lambda text: in_options(p, text)))
     answer(f"Report: {out.resolve()}", {"out": out.resolve()})

@@ -12,8 +12,11 @@ VERDICT = (
     (r"run more chains \(n_chains=4\) and draws", "run more chains: --chains 4 --draws {more}"),
     (r"keep_chains\(\[([^\]]*)\]\)", r"sparsefactor summary, report or export with --chains \1"),
     (r"sample again", "sample again with another --seed"),
+    # Python's alone:
+    (r'weigh the chains by how they predict: combine\("stacking", X\)', "sample again with fewer --factors"),
 )
 SETTINGS = (
+    (r'leave n_trials at "auto", which searches on', "leave --trials out, so that the search goes on"),
     (r"\b(center|scale|race)=False\b", r"--no-\1"),
     (r"\b(center|scale|race|average|force)=True\b", r"--\1"),
     (r"\bn_(draws|chains|warmup|factors|trials|masks|modules)=", r"--\1 "),
@@ -22,6 +25,9 @@ SETTINGS = (
     (r"\bn_(draws|chains|warmup|factors|trials|masks|modules)\b", r"--\1"),
     (r"\bmax_(seconds|iter)\b", r"--max-\1"),
     (r"\banother path\b", "another --path"),
+    (r"\banother seed\b", "another --seed"),
+    (r", lower --factors, or raise noise_rate", ", or lower --factors"),  # as is the tolerance, Python's alone
+    (r", or loosen tol\b", ""),
 )
 
 

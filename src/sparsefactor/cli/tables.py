@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 import sparsefactor as sf
 
 from ..atomic import replacing
-from ..frames import TABLES
+from ..frames import TABLES, strongest
+from ..reading.names import shown
 from ..words import percent
 
 if TYPE_CHECKING:
     import pandas
 
 Posterior = sf.VIPosterior | sf.MCMCPosterior
+LONGEST_NAME = 30  # characters, of a feature among others in a line
 
 
 def factors(p: Posterior) -> list[dict[str, Any]]:
@@ -24,21 +26,22 @@ def factors(p: Posterior) -> list[dict[str, Any]]:
     return rows
 
 
-def readable(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same for a reader: shares as per cent, the strongest features last, no column of nothing."""
-    shown = [
+def readable(p: Posterior, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same for a reader: shares as per cent, the strongest features last, cut where long, no column of nothing."""
+    empty = p.empty
+    lines = [
         {
             "factor": row["factor"],
             "variance": percent(row["share_of_variance"]),
             "features": row["features"],
             "stability": "" if row["stability"] != row["stability"] else percent(row["stability"]),
             "R-hat": "" if row["r_hat"] != row["r_hat"] else f"{row['r_hat']:.3f}",
-            "strongest": row["strongest"],
+            "strongest": "empty" if empty[k] else ", ".join(shown(name, LONGEST_NAME) for name in strongest(p, k)),
         }
-        for row in rows
+        for k, row in enumerate(rows)
     ]
-    nothing = [name for name in shown[0] if all(row[name] == "" for row in shown)]
-    return [{name: value for name, value in row.items() if name not in nothing} for row in shown]
+    nothing = [name for name in lines[0] if all(row[name] == "" for row in lines)]
+    return [{name: value for name, value in row.items() if name not in nothing} for row in lines]
 
 
 def _discoveries(p: Posterior) -> pandas.DataFrame:

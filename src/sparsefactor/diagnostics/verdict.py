@@ -92,9 +92,10 @@ def _say(
         remedies.append("run more chains (n_chains=4) and draws")
     apart = sorted((s for s, line in worst.items() if line["r_hat"] > R_HAT_LIMIT), key=lambda s: -worst[s]["r_hat"])
     for subject in apart[:NAMED]:
-        said.append(f"{subject}: R-hat {worst[subject]['r_hat']:.2f} ({worst[subject]['worst'].replace('_', ' ')})")
+        blame = worst[subject]["worst"].replace("_", " ")
+        said.append(f"{subject}: R-hat {worst[subject]['r_hat']:.2f}" + (f" ({blame})" if blame != subject else ""))
     if len(apart) > NAMED:
-        said.append(f"R-hat above {R_HAT_LIMIT} for {len(apart) - NAMED} more (see table)")
+        said.append(f"R-hat above {R_HAT_LIMIT} for {len(apart) - NAMED} more (see the table of diagnostics)")
     wanted = ESS_PER_CHAIN * mc.n_chains
     few = sorted((s for s, line in worst.items() if line["ess_bulk"] < wanted), key=lambda s: worst[s]["ess_bulk"])
     if few:

@@ -113,8 +113,14 @@ class VIPosterior(Posterior):
         """How often the search came upon the optimum it returned, in words, with advice where that was once."""
         told = self.record.get("search", {})
         if told.get("hops", 0) <= 1:
-            text = f"The best optimum was reached from {told.get('agreeing', 1)} of {told.get('finalists', 1)} starts "
-            return text + "that were followed to their end."
+            agreeing, finalists = told.get("agreeing", 1), told.get("finalists", 1)
+            text = f"The best optimum was reached from {agreeing} of {finalists} starts that were followed to their end"
+            if agreeing > 1:
+                return text + "."
+            return text + (
+                ', so there may be a better one: leave n_trials at "auto", which searches on, or fit again with '
+                "another seed and keep the higher elbo."
+            )
         text = f"{told['hops']} hops away from optima; {told['returns']} ended where they began. "
         if told["agreeing"] > 1:
             return text + f"{told['agreeing']} independent searches ended in the best optimum."

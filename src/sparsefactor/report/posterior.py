@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,18 @@ from .page import render
 from .sections import Section
 
 
-def posterior_page(p: VIPosterior | MCMCPosterior, *, title: str = "Sparse factor analysis") -> str:
-    """One page for a posterior of either kind."""
+def posterior_page(
+    p: VIPosterior | MCMCPosterior,
+    *,
+    title: str = "Sparse factor analysis",
+    spelt: Callable[[str], str] = str,
+) -> str:
+    """One page for a posterior of either kind. spelt: settings in remedies as the reader writes them; as in Python."""
     G, N, K = len(p.feature_names), len(p.sample_names), p.n_factors
     method = "variational inference" if isinstance(p, VIPosterior) else "Gibbs sampling"
     level, verdict = words.verdict(p)
     shown = [
-        sections.verdict("Verdict and summary", level, verdict, words.story(p)),
+        sections.verdict("Verdict and summary", level, spelt(verdict), [spelt(line) for line in words.story(p)]),
         sections.table(
             "Factors at a glance",
             factor_rows(p),

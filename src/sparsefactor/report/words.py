@@ -39,8 +39,8 @@ def verdict(p: VIPosterior | MCMCPosterior) -> tuple[Level, str]:
         )
     if p.status is not Status.CONVERGED:
         return "bad", "The fit has not settled. " + " ".join(said)
-    search = p.record.get("search", {})
-    alone = bool(search.get("hops")) and search.get("agreeing", 1) <= 1
+    search = p.record.get("search", {})  # nothing in results of before it was kept
+    alone = bool(search) and search.get("agreeing", 1) <= 1
     return "care" if doubtful or alone else "good", "The fit has settled. " + " ".join(said[1:])
 
 
