@@ -73,3 +73,95 @@ def test_text_is_refused_by_the_estimator_as_scikit_learn_does_it():
     X = table().assign(f3="text")
     with pytest.raises(ValueError, match="could not convert string to float"):
         DOORS["estimator"](X)
+
+
+# ---- what a fit is asked or told beside its data --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def fitted() -> sf.VIPosterior:
+    return sf.fit_vi(table(), PRIOR, n_trials=1)
+
+
+@pytest.fixture(scope="module")
+def model() -> sf.SparseFactorAnalysis:
+    return sf.SparseFactorAnalysis(prior=PRIOR, n_init=1, random_state=0).fit(table())
+
+
+QUESTIONS = ("transform", "impute", "log_density")
+OTHERS: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], str]] = {
+    "a feature too few": (lambda X: X.drop(columns="f3"), "every feature of the fit; 'f3' is lacking"),
+    "a feature too many": (lambda X: X.assign(f10=1.0), "the features of the fit only; 'f10' is unknown"),
+    "a sample without entries": (without_sample, "every sample must have at least one"),
+    "an infinite entry": (lambda X: X.assign(f3=np.inf), "must be finite"),
+    "repeated features": (lambda X: X.rename(columns={"f1": "f0"}), "'f0' occurs more than once"),
+}
+
+
+@pytest.mark.parametrize("fault", OTHERS)
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_other_features_are_refused_by_name(fitted, question, fault):
+    spoil, message = OTHERS[fault]
+    X = spoil(table())
+    with pytest.raises(ValueError, match=message):
+        getattr(fitted, question)(X)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_another_order_is_matched_by_name(fitted, question):
+    X = table()
+    expected = np.asarray(getattr(fitted, question)(X))
+    turned = np.asarray(getattr(fitted, question)(X.iloc[:, ::-1]))
+    np.testing.assert_array_equal(turned[:, ::-1] if question == "impute" else turned, expected)
+
+
+@pytest.mark.parametrize("change", [lambda X: X.iloc[:, ::-1], lambda X: X.drop(columns="f3")])
+def test_the_estimator_refuses_other_features_as_scikit_learn_does_it(model, change):
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.transform(change(table()))
+
+
+def unit(**options: Any) -> Any:
+    return sf.tl.sparse_factors(annotated(table()), prior=PRIOR, n_trials=1, **options)
+
+
+def taken() -> Any:
+    adata = annotated(table())
+    adata.uns["sfa"] = {}
+    return sf.tl.sparse_factors(adata, prior=PRIOR, n_trials=1)
+
+
+SETS = {"elsewhere": ["x", "y", "z"]}
+TOLD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "a missing layer": (lambda: unit(layer="counts"), KeyError, "layer must be one of .*; got 'counts'"),
+    "a missing column": (lambda: unit(mask_var="hvg"), KeyError, "must name a column of var; got 'hvg'"),
+    "an existing key": (taken, ValueError, r"uns\['sfa'\] must be free.*overwrite=True"),
+    "gene sets for the prior": (lambda: sf.annotate(table().columns, SETS), ValueError, "none of 1 has 3 or more"),
+    "groups too few": (
+        lambda: sf.fit_vi(table(), sf.Prior(n_factors=2, groups=["a", "b"])),
+        ValueError,
+        "one label per feature; got 2 labels for 10 features",
+    ),
+    "groups by name too few": (
+        lambda: sf.sample(table(), sf.Prior(n_factors=2, groups={"f0": "a", "f1": "b"})),
+        ValueError,
+        "groups must cover every feature of X; 8 of 10 have none, the first 'f2'",
+    ),
+    "covariates too few": (
+        lambda: sf.fit_vi(table(), PRIOR, covariates=np.ones((3, 1))),
+        ValueError,
+        "covariates must be",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TOLD)
+def test_what_does_not_go_with_the_data_is_refused(case):
+    call, error, message = TOLD[case]
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_gene_sets_that_match_nothing_are_refused_after_a_fit_too(fitted):
+    with pytest.raises(ValueError, match="none of 1 has 3 or more"):
+        sf.enrich(fitted, SETS)

@@ -169,6 +169,14 @@ def test_activations_of_other_factors_are_refused(fitted):
         fitted.inverse_transform(np.zeros((3, 5)))
 
 
+def test_data_without_signal_have_no_components():
+    noise = np.random.default_rng(0).standard_normal((40, 8))
+    model = sf.SparseFactorAnalysis(n_components=3, **QUICK).fit(noise)
+    assert model.components_.shape == (0, 8)
+    assert model.transform(noise).shape == (40, 0)
+    np.testing.assert_allclose(model.inverse_transform(model.transform(noise)), np.tile(model.mean_, (40, 1)))
+
+
 def test_tags_say_that_entries_may_be_missing():
     from sklearn.utils import get_tags
 

@@ -83,6 +83,9 @@ def test_sets_with_few_features_are_left_out(caplog):
         ({"a": "g1"}, {}, TypeError, "must be a list of names; 'a' is not"),
         (known(), {"inside": 1.0}, ValueError, "inside must lie strictly"),
         (known(), {"inside": 0.01, "outside": 0.9}, ValueError, "inside must be larger than outside"),
+        (known(), {"n_free": -1}, ValueError, "n_free must be a whole number of at least 0"),
+        ({"free 1": genes(range(9))}, {"n_free": 1}, ValueError, "'free 1' is; rename it"),
+        ("nowhere.gmt", {}, FileNotFoundError, "there is no 'nowhere.gmt'"),
     ],
 )
 def test_sets_that_make_no_prior_are_refused(sets, settings, error, message):
@@ -190,6 +193,21 @@ def test_the_picture_has_a_row_for_each_clear_set():
     assert {label.get_text() for label in figure.axes[0].get_yticklabels()} == {"right", "short"}
     nothing = sf.enrich(free_fit(), {"absent": genes(range(90, 115))}).plot()
     assert "no set" in nothing.axes[0].get_title()
+
+
+def test_where_no_factor_holds_anything_nothing_is_enriched():
+    noise = pd.DataFrame(np.random.default_rng(0).standard_normal((40, 120)), columns=GENES)
+    p = sf.fit_vi(noise, n_factors=2, n_trials=2)
+    assert p.empty.all()
+    found = sf.enrich(p, known())
+    assert list(found.table.columns) == list(sf.enrich(free_fit(), known()).table.columns)
+    assert found.significant().empty
+    assert "no set" in found.plot().axes[0].get_title()
+
+
+def test_long_names_of_sets_are_cut():
+    figure = sf.enrich(free_fit(), {"A" * 200: genes(range(30))}).plot()
+    assert len(figure.axes[0].get_yticklabels()[0].get_text()) < 40
 
 
 def test_factors_carry_the_names_of_their_sets(tmp_path) -> None:

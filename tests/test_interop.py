@@ -375,6 +375,21 @@ def test_the_strongest_loadings_are_drawn(fitted):
     assert len(sf.pl.loadings(fitted, factors=[2]).axes) == 1
 
 
+@pytest.mark.parametrize("factors", [[0], [3], 0, [], [1.5], ["1"], [True]])
+def test_factors_that_are_not_there_are_not_drawn(fitted, factors):
+    with pytest.raises(ValueError, match="factors must be numbers from 1 to 2"):
+        sf.pl.loadings(fitted, factors=factors)
+
+
+def test_an_object_without_factors_says_so():
+    adata = annotated(np.random.default_rng(0).standard_normal((40, 30)))
+    sf.tl.sparse_factors(adata, 2, **QUICK)
+    assert adata.obsm["X_sfa"].shape == (40, 0)
+    with pytest.raises(ValueError, match="the data support none"):
+        sf.pl.loadings(adata)
+    assert not sf.pl.variance_explained(adata).axes[0].patches
+
+
 def test_variance_explained_is_drawn(fitted):
     ax = sf.pl.variance_explained(fitted).axes[0]
     heights = [bar.get_height() for bar in ax.patches]

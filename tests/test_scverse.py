@@ -48,6 +48,35 @@ def test_results_survive_a_file_and_a_backed_matrix_gives_the_same(adata, tmp_pa
     np.testing.assert_array_equal(p.loadings_mean[:, ~p.empty], adata.varm["sfa_loadings"])
 
 
+@pytest.mark.parametrize("layout", ["csr", "csc", "dense"])
+def test_a_view_of_a_backed_file_is_the_part_that_it_shows(adata, tmp_path: Path, layout):
+    import anndata
+
+    whole = adata.copy()
+    whole.X = {"csr": adata.X, "csc": adata.X.tocsc(), "dense": adata.X.toarray()}[layout]
+    whole.write_h5ad(tmp_path / "cells.h5ad")
+    backed = anndata.read_h5ad(tmp_path / "cells.h5ad", backed="r")
+    rows, columns = np.arange(39, 9, -1), np.arange(30) % 3 > 0
+    for some in (np.s_[rows], np.s_[:, columns], np.s_[10:, columns]):
+        p, q = (sf.fit_vi(given[some], n_factors=2, **QUICK) for given in (backed, whole))
+        assert list(p.sample_names) == list(backed[some].obs_names)
+        assert list(p.feature_names) == list(backed[some].var_names)
+        np.testing.assert_allclose(p.loadings_mean, q.loadings_mean, atol=1e-9)
+        np.testing.assert_allclose(q.transform(backed[some]), q.transform(whole[some]), atol=1e-9)
+
+
+def test_a_backed_file_takes_results_in_memory(adata, tmp_path: Path):
+    import anndata
+
+    adata.write_h5ad(tmp_path / "cells.h5ad")
+    backed = anndata.read_h5ad(tmp_path / "cells.h5ad", backed="r")
+    sf.tl.sparse_factors(backed, 3, **QUICK)
+    sf.tl.sparse_factors(adata, 3, **QUICK)
+    np.testing.assert_allclose(backed.varm["sfa_loadings"], adata.varm["sfa_loadings"], atol=1e-9)
+    with pytest.raises(ValueError, match="copy must be False for an object that is backed by a file"):
+        sf.tl.sparse_factors(backed, 3, key_added="other", copy=True, **QUICK)
+
+
 def test_views_and_masks_work(adata):
     adata.var["keep"] = np.arange(30) < 25
     view = adata[:, :28].copy()

@@ -111,27 +111,36 @@ def test_new_samples():
     assert 0.85 < float(re.search(r"intervals cover (\d+)%", shown[2])[1]) / 100 < 0.95
     benign, malignant = (float(x) for x in re.findall(r"-?\d+", shown[3]))
     assert malignant < benign  # as the text has it
+    own, counted = (float(x) for x in re.findall(r"([\d.]+)", shown[4]))
+    assert own < counted
     assert float(re.search(r"accuracy ([\d.]+)", shown[-1])[1]) > 0.93
 
 
 @pytest.mark.slow
 def test_how_many():
-    assert "is chosen" in outputs("how_many")[0]
+    page = executed("how_many")
+    assert "is chosen" in texts(page)[0]
+    assert len(pictures(page)) == 1
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # scanpy's own
 def test_single_cells():
     pytest.importorskip("scanpy", reason="make test-scverse sets it up")
-    shown = outputs("single_cells")
+    page = executed("single_cells")
+    shown = texts(page)
     assert "(700, 2)" in shown[1]
     assert {"NKG7", "GNLY"} <= set(re.findall(r"[\w-]+", shown[2]))
+    assert "AAAGCCTGGCTAAC-1" in shown[-1]  # of a file that is backed, by name
+    assert len(pictures(page)) == 1
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_gene_sets():
     pytest.importorskip("scanpy", reason="make test-scverse sets it up")
-    shown = outputs("gene_sets")
+    page = executed("gene_sets")
+    shown = texts(page)
+    assert len(pictures(page)) == 1
     assert "extended" in shown[1]
     assert "natural killers" in shown[-1]

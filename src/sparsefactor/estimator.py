@@ -204,7 +204,7 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         array (n, n_features)
         """
         check_is_fitted(self)
-        activations = check_array(Z)
+        activations = check_array(Z, ensure_min_features=0)  # data without any signal have no factor
         if activations.shape[1] != self.n_components_:
             raise ValueError(
                 f"activations must have {self.n_components_} columns, one for each factor; got {activations.shape[1]}; "

@@ -55,8 +55,8 @@ def source_of(X: Any) -> Source | None:
         return DaskSource.of(X)
     if module == "zarr":
         return ZarrSource.of(X)
-    if module == "anndata" and getattr(X, "isbacked", False):
-        return AnnDataSource.of(X)
+    if module == "anndata" and getattr(X, "isbacked", False) and not getattr(X, "is_view", False):
+        return AnnDataSource.of(X)  # of a view, the file holds more than is asked for: it is read as it is indexed
     return X if isinstance(X, ZarrSource | DaskSource | ParquetSource | AnnDataSource) else None
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..checks import checked_share
+from ..checks import checked_count, checked_share
 
 logger = logging.getLogger("sparsefactor")
 
@@ -36,7 +36,9 @@ def read_gene_sets(path: str | PathLike[str]) -> dict[str, list[str]]:
     >>> sf.read_gene_sets("hallmark.gmt")  # doctest: +SKIP
     """
     sets: dict[str, list[str]] = {}
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), start=1):
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"gene sets must be in a GMT file; there is no {str(path)!r}; check the path")
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8-sig").splitlines(), start=1):
         if not line.strip():
             continue
         name, *rest = line.split("\t")
@@ -93,7 +95,11 @@ def annotate(
         checked_share(name, value, "0.9 and 0.01")
     if outside >= inside:
         raise ValueError(f"inside must be larger than outside; got {inside} and {outside}; exchange them")
+    n_free, min_size = checked_count("n_free", n_free, 0), checked_count("min_size", min_size)
     members = membership(feature_names, gene_sets, min_size)
+    taken = [name for name in members.columns if name in {f"free {number}" for number in range(1, n_free + 1)}]
+    if taken:
+        raise ValueError(f"a gene set must not be called as a free factor is; {taken[0]!r} is; rename it")
     table = pd.DataFrame(np.where(members, inside, outside), index=members.index, columns=members.columns)
     for number in range(1, n_free + 1):
         table[f"free {number}"] = free

@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import false_discovery_control, hypergeom, norm, rankdata
 
+from ..checks import checked_count
 from ..posterior import MCMCPosterior, VIPosterior
 from .annotation import GeneSets, membership
 
@@ -105,7 +106,7 @@ def enrich(p: VIPosterior | MCMCPosterior, gene_sets: GeneSets, *, fdr: float = 
     >>> sf.enrich(p, {"true": genes, "other": range(10)}).table.set[0]
     'true'
     """
-    members = membership(p.feature_names, gene_sets, min_size)
+    members = membership(p.feature_names, gene_sets, checked_count("min_size", min_size))
     inside = members.to_numpy()  # (G, S)
     factors = np.flatnonzero(~p.empty)
     found = p.discoveries(fdr)
@@ -130,11 +131,13 @@ def enrich(p: VIPosterior | MCMCPosterior, gene_sets: GeneSets, *, fdr: float = 
                 }
             )
         )
+    columns = ["factor", "set", "size", "found", "overlap", "expected"]
+    columns += ["p_overlap", "fdr_overlap", "p_rank", "fdr_rank", "features"]
+    if not frames:  # no factor holds anything
+        return Enrichment(pd.DataFrame({name: [] for name in columns}))
     table = pd.concat(frames, ignore_index=True)
     for name in ("overlap", "rank"):
         table[f"fdr_{name}"] = false_discovery_control(table[f"p_{name}"])
-    columns = ["factor", "set", "size", "found", "overlap", "expected"]
-    columns += ["p_overlap", "fdr_overlap", "p_rank", "fdr_rank", "features"]
     return Enrichment(table.sort_values(["factor", "p_overlap", "p_rank"], ignore_index=True)[columns])
 
 

@@ -16,13 +16,13 @@ SUREST = 10.0  # minus log10 of the false discovery rate from where on dots are 
 
 def enrichment_figure(table: pd.DataFrame, fdr: float, most: int) -> Figure:
     """Sets by factors: a dot's area is the share of the set in the factor, its colour how sure the overlap is."""
-    from matplotlib.figure import Figure
+    from ..plot.base import new_figure, short
 
     clear = table[(table["fdr_overlap"] <= fdr) & (table["overlap"] > 0)]
     sets = list(dict.fromkeys(clear.sort_values("p_overlap")["set"]))[:most]
     factors = sorted(table["factor"].unique())
     shown = clear[clear["set"].isin(sets)]
-    figure = Figure(figsize=(3.0 + 0.35 * len(factors), 1.4 + 0.25 * max(len(sets), 1)), layout="constrained")
+    figure = new_figure((3.0 + 0.35 * len(factors), 1.4 + 0.25 * max(len(sets), 1)))
     ax = figure.subplots()
     if sets:
         row = {name: at for at, name in enumerate(reversed(sets))}
@@ -37,11 +37,11 @@ def enrichment_figure(table: pd.DataFrame, fdr: float, most: int) -> Figure:
             vmax=SUREST,
         )
         figure.colorbar(dots, ax=ax, label=f"-log10 of the false discovery rate (to {SUREST:.0f})")
-        ax.set_yticks(list(row.values()), list(row))
+        ax.set_yticks(list(row.values()), [short(name) for name in row])
     else:
         ax.set_yticks([])
         ax.set_title(f"no set at a false discovery rate of {fdr:g}", fontsize="medium")
     ax.set_xticks(range(len(factors)), [str(f) for f in factors])
-    ax.set_xlim(-0.5, len(factors) - 0.5)
+    ax.set_xlim(-0.5, max(len(factors), 1) - 0.5)
     ax.set_xlabel("factor")
     return figure

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..checks import checked_count
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -37,21 +39,22 @@ def loadings(adata: Any, *, key: str = "sfa", n_features: int = 10, factors: Any
     --------
     >>> sf.pl.loadings(adata, n_features=5)  # doctest: +SKIP
     """
-    from matplotlib.figure import Figure
+    from ..plot.base import new_figure, short
 
     values, sure = _results(adata, key, "loadings"), _results(adata, key, "inclusion_prob")
-    chosen = range(1, values.shape[1] + 1) if factors is None else factors
+    chosen = _chosen(factors, values.shape[1], key)
+    n_features = checked_count("n_features", n_features)
     names = np.asarray(adata.var_names)
     rows = -(-len(chosen) // ACROSS)
     width = 2.8 * min(len(chosen), ACROSS)
-    figure = Figure(figsize=(width, (0.6 + 0.22 * n_features) * rows), layout="constrained")
+    figure = new_figure((width, (0.6 + 0.22 * min(n_features, len(names))) * rows))
     axes = figure.subplots(rows, min(len(chosen), ACROSS), squeeze=False).ravel()
     for ax, factor in zip(axes, chosen, strict=False):
         own = np.nan_to_num(values[:, factor - 1])
         top = np.argsort(-np.abs(own), kind="stable")[:n_features][::-1]
         colors = [COLOR if sure[i, factor - 1] > 0.5 else FAINT for i in top]
         ax.barh(np.arange(len(top)), own[top], color=colors)
-        ax.set_yticks(np.arange(len(top)), names[top], fontsize="small")
+        ax.set_yticks(np.arange(len(top)), [short(name) for name in names[top]], fontsize="small")
         ax.axvline(0, color="0.4", linewidth=0.8)
         ax.set_title(f"factor {factor}", fontsize="medium")
     for ax in axes[len(chosen) :]:
@@ -78,18 +81,29 @@ def variance_explained(adata: Any, *, key: str = "sfa") -> Figure:
     --------
     >>> sf.pl.variance_explained(adata)  # doctest: +SKIP
     """
-    from matplotlib.figure import Figure
+    from ..plot.base import new_figure
 
     if key not in adata.uns:
         raise KeyError(f"key must be one that tl.sparse_factors wrote; got {key!r}; run it first")
     shares = np.asarray(adata.uns[key]["variance_explained_by_factor"])
-    figure = Figure(figsize=(max(3.0, 1.0 + 0.3 * len(shares)), 3.0), layout="constrained")
+    figure = new_figure((float(np.clip(1.0 + 0.3 * len(shares), 3.0, 14.0)), 3.0))
     ax = figure.subplots()
     ax.bar(np.arange(1, len(shares) + 1), 100 * shares, color=COLOR)
     ax.set_xlabel("factor")
     ax.set_ylabel("variance explained (%)")
     ax.set_title(f"all factors: {100 * float(adata.uns[key]['variance_explained']):.3g} %", fontsize="medium")
     return figure
+
+
+def _chosen(factors: Any, n: int, key: str) -> list[int]:
+    """Numbers of factors, from 1."""
+    if not n:
+        raise ValueError(f"there must be a factor to draw; {key!r} has none, for the data support none; fit other data")
+    given = range(1, n + 1) if factors is None else np.atleast_1d(factors).tolist()
+    wrong = [factor for factor in given if isinstance(factor, bool) or factor not in range(1, n + 1)]
+    if wrong or not len(given):
+        raise ValueError(f"factors must be numbers from 1 to {n}; got {factors!r}; choose among them")
+    return list(given)
 
 
 def _results(adata: Any, key: str, what: str) -> Any:

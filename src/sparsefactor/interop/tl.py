@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from .. import __version__
 from ..annotated import from_anndata, from_mudata
-from ..checks import checked_choice
+from ..checks import checked_choice, checked_flag
 from ..data import stays_sparse
 from ..mcmc import sample
 from ..model import Prior, checked_prior
@@ -80,9 +80,14 @@ def sparse_factors(
     checked_choice("inference", inference, METHODS)
     if not (hasattr(adata, "obsm") and hasattr(adata, "varm") and hasattr(adata, "uns")):
         raise TypeError(f"adata must be an AnnData or a MuData; got a {type(adata).__name__}; use fit_vi for others")
-    if not overwrite:
+    if not checked_flag("overwrite", overwrite):
         refuse_existing(adata, key_added)
-    if copy:
+    if checked_flag("copy", copy):
+        if getattr(adata, "isbacked", False):
+            raise ValueError(
+                "copy must be False for an object that is backed by a file; got True; call adata.to_memory() first, or "
+                "leave it out"
+            )
         adata = adata.copy()
     count = len(adata.var_names)
     kept = np.ones(count, dtype=bool) if mask_var is None else boolean_column(adata.var, mask_var, count)

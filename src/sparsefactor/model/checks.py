@@ -41,7 +41,7 @@ def inclusion_numbers(inclusion: Any, kinds: str) -> NDArray[np.float64]:
     """Inclusion as an array of a shape that it may have; kinds: what else it may be, in words."""
     try:
         values = np.array(inclusion, dtype=np.float64)
-        if inclusion is None:
+        if inclusion is None or isinstance(inclusion, str):
             raise TypeError
     except (TypeError, ValueError):
         raise ValueError(f"inclusion must be {kinds}; got {inclusion!r}; pass e.g. inclusion=0.1") from None

@@ -21,7 +21,9 @@ def checked_prior(prior: Any, n_factors: Any, default: int | None = None, name: 
             )
         return Prior(n_factors=n_factors)
     if not isinstance(prior, Prior):
-        raise TypeError(f"prior must be a Prior; got {prior!r}; pass e.g. sparsefactor.Prior(n_factors=6)")
+        raise TypeError(
+            f"prior must be a Prior; got {prior!r}; pass e.g. n_factors=6, or sparsefactor.Prior(n_factors=6)"
+        )
     if n_factors is not None and n_factors != prior.n_factors:
         raise ValueError(
             f"{name} must come from one place; got {n_factors!r} beside a prior with {prior.n_factors}; leave it out"
