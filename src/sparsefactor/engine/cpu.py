@@ -35,6 +35,7 @@ from .memory import Memory
 from .modules import ModulePass
 from .passes import Passes, room_for
 from .small import SmallVI, by_factor
+from .small_masked import SmallMaskedVI
 from .threads import available_cores
 
 WORTH_A_THREAD = 120e3  # nanoseconds of work for each thread; waking one costs about half as much
@@ -201,17 +202,23 @@ class CpuEngine(CpuSamples, CpuMoves, RowVerbs):
             for own in self.blocks.rows
         ]
 
-    def vi_shortcut(self, joint: bool) -> SmallVI | None:
+    def vi_shortcut(self, joint: bool) -> SmallVI | SmallMaskedVI | None:
         """For data so small that no number of threads would share a pass: results must not depend on that number."""
-        small = self._row_cost(*VI_COST) < 2 * WORTH_A_THREAD
-        given = not self.prior.learns_inclusion and len(self.prior.inclusion_matrix()) > 1
-        strong = isinstance(self.prior.inclusion, Beta) and self.prior.inclusion.a + self.prior.inclusion.b > MOST_SURE
-        plain = self.prior.noise == "feature" and not self.masked and not self.prior.grouped
-        plain = plain and self.prior.n_modules == 1 and len(self.blocks) == 1 and self.exchange is HERE
-        plain = plain and not self.data.is_sparse
-        if given or strong or not small or not plain:
+        return self.shortcut_of(self.data, self.prior, joint)
+
+    def shortcut_of(self, data: Data, prior: Prior, joint: bool) -> SmallVI | SmallMaskedVI | None:
+        """The same for these data and this prior, which may be ours without a design's directions."""
+        given = not prior.learns_inclusion and len(prior.inclusion_matrix()) > 1
+        strong = isinstance(prior.inclusion, Beta) and prior.inclusion.a + prior.inclusion.b > MOST_SURE
+        plain = prior.noise == "feature" and not prior.grouped and prior.n_modules == 1
+        plain = plain and len(self.blocks) == 1 and self.exchange is HERE and not data.is_sparse
+        if given or strong or not plain or not self._row_cost(*VI_COST) < 2 * WORTH_A_THREAD:
             return None
-        return SmallVI(self.blocks.problems[0], self.prior, self.vi_constants, self.memory, joint=joint)
+        if self.masked:
+            return SmallMaskedVI(self, data, prior) if joint else None
+        if data.design is not None:
+            return None
+        return SmallVI(self.blocks.problems[0], prior, self.vi_constants, self.memory, joint=joint)
 
     def _prior_odds(self, message: Message) -> tuple[Array, NDArray[np.int64]]:
         """(K, 1, V or G) what a row's odds need of the prior, and (G,) which of these a row has."""

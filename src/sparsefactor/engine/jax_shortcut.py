@@ -32,7 +32,7 @@ class JaxVI:
         (self.static, self.arrays) = zip(*parts, strict=True)
 
     @with_64_bits
-    def next_columns(self, columns: VIColumns, sums: Sums, rescale: bool) -> tuple[VIColumns, Array]:
+    def next_columns(self, rows: VIRows, columns: VIColumns, sums: Sums, rescale: bool) -> tuple[VIColumns, Array]:
         """The column step, each factor at its best scale if asked for, and what the rows are to be multiplied by."""
         new, scale = column_step(self.arrays, columns, without_terms(sums), static=self.static, rescale=rescale)
         return with_nones(new, columns), scale

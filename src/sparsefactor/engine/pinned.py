@@ -32,7 +32,7 @@ from ..kernels.contract import (
 )
 from ..kernels.exchange import HERE
 from ..kernels.noise import slab_generator
-from ..kernels.protocol import Engine
+from ..kernels.protocol import Engine, VIShortcut
 from ..kernels.rows import RowVerbs, contiguous
 from ..model import Beta, Prior
 
@@ -51,7 +51,7 @@ class PinnedNoise(NamedTuple):
     """The rows' noise, and where the slabs' precisions are drawn from."""
 
     rows: Any
-    slabs: np.random.Generator
+    slabs: np.random.Generator | None  # where there are any
 
 
 class Slabs(NamedTuple):
@@ -70,6 +70,7 @@ class Pinned(RowVerbs):
         self.exchange = getattr(inner, "exchange", HERE)
         self.C, self.G = data.design.basis, data.n_rows or data.n_features
         self.d, self.flat, self.learnt = len(self.C), data.base_precision, data.design.learnt
+        self.has_slabs = bool(self.learnt.any())
         self.name = inner.name
 
     def with_prior(self, prior: Prior) -> Pinned:
@@ -96,23 +97,27 @@ class Pinned(RowVerbs):
             return values
         shape = list(values.shape)
         shape[axis] = self.d
-        return self.beside(values, np.broadcast_to(value, shape), axis)
+        return self.beside(values, np.full(shape, value), axis)
 
     def beside(self, one: Any, other: Any, axis: int = 1) -> Any:
         """Both, along an axis: arrays of the host's where both are, else of the engine's."""
         xp = np if isinstance(one, np.ndarray) and isinstance(other, np.ndarray) else self.on.xp
         return xp.concat([one, other], axis=axis)
 
-    def slabs(self, square: Array) -> Slabs:
-        """Of the directions' precisions given (G, d) squares of their loadings."""
+    def slabs(self, square: Array) -> Slabs | None:
+        """Of the directions' precisions given (G, d) squares of their loadings; None where none of them has a slab."""
+        if not self.has_slabs:
+            return None
         prior = self.prior
-        (l2,) = self.over_tiles(lambda own: (self.sums(square, own),), needed=bool(self.learnt.any()))
+        (l2,) = self.over_tiles(lambda own: (self.sums(square, own),), needed=True)
         sizes = prior.group_sizes if prior.grouped else np.array(float(self.G))
         shape = np.broadcast_to(prior.loading_shape + 0.5 * sizes, l2.shape)
         return Slabs(shape, prior.loading_rate + 0.5 * l2)
 
-    def precisions(self, slabs: Slabs) -> tuple[Array, Array]:
+    def precisions(self, slabs: Slabs | None) -> tuple[Array, Array]:
         """Means of the directions' precisions and of their logarithms; those without a slab have the flat one."""
+        if slabs is None:
+            return np.array(self.flat), np.log(self.flat)
         learnt = self.learnt if slabs.rate.ndim == 1 else self.learnt[:, None]
         alpha = np.where(learnt, slabs.shape / slabs.rate, self.flat)
         return alpha, np.where(learnt, digamma(slabs.shape) - np.log(slabs.rate), np.log(self.flat))
@@ -121,7 +126,10 @@ class Pinned(RowVerbs):
         """The log density of the directions' loadings (G, d), precisions of slabs integrated out (1.12)."""
         flat = 0.5 * (np.log(self.flat) - LOG_2PI - self.flat * base[:, ~self.learnt] ** 2)
         total = float(self.over_tiles(lambda own: (flat[own].sum(),))[0])
-        shape, rate = (values[self.learnt] for values in self.slabs(base**2))
+        slabs = self.slabs(base**2)
+        if slabs is None:
+            return total
+        shape, rate = (values[self.learnt] for values in slabs)
         a, b = self.prior.loading_shape, self.prior.loading_rate
         total += np.sum(a * np.log(b) - gammaln(a) + gammaln(shape) - shape * np.log(rate))
         return float(total - 0.5 * LOG_2PI * self.G * self.learnt.sum())
@@ -198,7 +206,7 @@ class Pinned(RowVerbs):
 
     # ---- variational inference --------------------------------------------------------------------------------
 
-    def vi_shortcut(self, joint: bool) -> None:
+    def vi_shortcut(self, joint: bool) -> VIShortcut | None:
         """None: what the directions explain is taken off between passes."""
         return None
 
@@ -207,8 +215,11 @@ class Pinned(RowVerbs):
         new, sums = self.inner.vi_row_pass(self.whole_vi(rows), self.whole_message(message, *self.precisions(slabs)))
         # With modules, log odds of inclusion are not part of the term.
         sure = CERTAIN * self.G * self.d if self.prior.n_modules == 1 else 0.0
-        kl = gamma_kl(slabs.shape, slabs.rate, self.prior.loading_shape, self.prior.loading_rate)[self.learnt].sum()
-        sums = sums._replace(elbo=sums.elbo._replace(loadings=sums.elbo.loadings - sure - float(kl)))
+        loadings = sums.elbo.loadings - sure
+        if slabs is not None:
+            kl = gamma_kl(slabs.shape, slabs.rate, self.prior.loading_shape, self.prior.loading_rate)
+            loadings -= float(kl[self.learnt].sum())
+        sums = sums._replace(elbo=sums.elbo._replace(loadings=loadings))
         return self.free_vi(new, sums)
 
     def whole_vi(self, rows: VIRows) -> VIRows:
@@ -239,15 +250,14 @@ class Pinned(RowVerbs):
     # ---- Gibbs sampling -----------------------------------------------------------------------------------------
 
     def row_noise(self, key: tuple[int, int], sweep: int) -> PinnedNoise:
-        return PinnedNoise(self.inner.row_noise(key, sweep), slab_generator(key, sweep))
+        return PinnedNoise(self.inner.row_noise(key, sweep), slab_generator(key, sweep) if self.has_slabs else None)
 
     def gibbs_row_pass(self, rows: GibbsRows, message: Message, noise: PinnedNoise) -> tuple[GibbsRows, Sums]:
         slabs = self.slabs(rows.base**2)
-        alpha = np.where(
-            self.learnt if slabs.rate.ndim == 1 else self.learnt[:, None],
-            noise.slabs.standard_gamma(slabs.shape) / slabs.rate,
-            self.flat,
-        )
+        alpha = np.array(self.flat)
+        if slabs is not None and noise.slabs is not None:
+            learnt = self.learnt if slabs.rate.ndim == 1 else self.learnt[:, None]
+            alpha = np.where(learnt, noise.slabs.standard_gamma(slabs.shape) / slabs.rate, self.flat)
         whole = self.whole_message(message, alpha, np.log(alpha))
         new, sums = self.inner.gibbs_row_pass(self.whole_rows(rows), whole, noise.rows)
         free = self.free_rows(new)
@@ -284,3 +294,8 @@ class Pinned(RowVerbs):
 
 class PinnedEngine(Pinned):
     """`Engine` of the free factors of data in this process's memory."""
+
+    def vi_shortcut(self, joint: bool) -> VIShortcut | None:
+        """Where the engine inside has one that knows of directions; those with slabs need the generic way."""
+        of = getattr(self.inner, "shortcut_of", None)
+        return None if of is None or self.learnt.any() else of(self.data, self.prior, joint)

@@ -1,4 +1,4 @@
-"""The compiled iteration of small problems, between the states of VI and the arrays of its kernels."""
+"""The compiled iterations of small problems, between the states of VI and the arrays of their kernels."""
 
 from __future__ import annotations
 
@@ -13,37 +13,42 @@ from .blas import hold_single_blas_thread
 from .memory import Memory
 
 
+def constants_of(problem: Problem, prior: Prior, row_terms: VITerms) -> Constants:
+    """row_terms: constants of the rows' ELBO terms."""
+    G, N = problem.Y.shape
+    logit, log_out, a, b = np.zeros(0), 0.0, 0.0, 0.0
+    if isinstance(prior.inclusion, Beta):
+        a, b = float(prior.inclusion.a), float(prior.inclusion.b)
+    else:
+        pi = np.broadcast_to(prior.inclusion_matrix(), (1, prior.K))[0]
+        logit, log_out = np.log(pi) - np.log1p(-pi), float(G * np.sum(np.log1p(-pi)))
+    return Constants(
+        loading_shape=float(prior.loading_shape),
+        loading_rate=float(prior.loading_rate),
+        a=a,
+        b=b,
+        log_out=log_out,
+        logit=logit,
+        row_terms=np.array(row_terms),
+        ones=np.ones(N),
+        no_share=np.zeros((0, 0)),
+        no_shares=np.zeros((0, prior.K, prior.K)),
+        no_rows=np.zeros(0, np.int64),
+    )
+
+
 class SmallVI:
     """A `VIShortcut` (kernels/cpu/vi_small.py)."""
 
     def __init__(self, problem: Problem, prior: Prior, row_terms: VITerms, memory: Memory, *, joint: bool) -> None:
         """row_terms: constants of the rows' ELBO terms."""
         self.problem, self.memory, self.joint = problem, memory, joint
-        G, N = problem.Y.shape
-        logit, log_out, a, b = np.zeros(0), 0.0, 0.0, 0.0
-        if isinstance(prior.inclusion, Beta):
-            a, b = float(prior.inclusion.a), float(prior.inclusion.b)
-        else:
-            pi = np.broadcast_to(prior.inclusion_matrix(), (1, prior.K))[0]
-            logit, log_out = np.log(pi) - np.log1p(-pi), float(G * np.sum(np.log1p(-pi)))
         self.learnt = isinstance(prior.inclusion, Beta)
-        self.no_share = np.zeros((0, prior.K, prior.K))
-        self.constants = Constants(
-            loading_shape=float(prior.loading_shape),
-            loading_rate=float(prior.loading_rate),
-            a=a,
-            b=b,
-            log_out=log_out,
-            logit=logit,
-            row_terms=np.array(row_terms),
-            ones=np.ones(N),
-            no_share=np.zeros((0, 0)),
-            no_shares=self.no_share,
-            no_rows=np.zeros(0, np.int64),
-        )
+        self.constants = constants_of(problem, prior, row_terms)
+        self.no_share = self.constants.no_shares
         self.spaces: list[Space] = []
 
-    def next_columns(self, columns: VIColumns, sums: Sums, rescale: bool) -> tuple[VIColumns, Array]:
+    def next_columns(self, rows: VIRows, columns: VIColumns, sums: Sums, rescale: bool) -> tuple[VIColumns, Array]:
         K, N = columns.f_mean.shape
         f_mean, f_var = np.empty((K, N)), np.empty((1, K, K) if self.joint else (K, N))
         small = np.empty((5, K))

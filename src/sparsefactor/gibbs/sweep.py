@@ -59,6 +59,10 @@ class Gibbs:
         self.fixed, self.inclusion = fixed_of(data, prior), inclusion_of(prior, data, engine)
         self.column_noise = prior.noise != "feature"
         self.n_base = 0 if data.design is None else data.n_features * len(data.design.basis)  # loadings on directions
+        if data.design is not None:
+            C = data.design.basis[~data.design.learnt]
+            values, vectors = np.linalg.eigh(C @ C.T)
+            self.flat = values, vectors, vectors.T @ C  # along which the precision of a slide is diagonal
         self.groups = prior.factor_groups()
         self.sizes: Any = prior.group_sizes if prior.grouped else data.n_features  # of the groups of features
 
@@ -124,22 +128,19 @@ class Gibbs:
         """f_k -> f_k - e'C and base -> base + e l_k, e drawn exactly, for each factor in turn (2.18)."""
         assert self.data.design is not None
         flat, alpha = ~self.data.design.learnt, self.data.base_precision
-        C = self.data.design.basis[flat]
-        if not len(C):
+        if not flat.any():
             return state
-        F, E = state.F.copy(), np.zeros((len(state.F), len(C)))
+        values, vectors, turned = self.flat
         LL, base = self.engine.gibbs_products(state.rows, state.scale)
-        base = base[:, flat]
-        for k in range(len(F)):
-            Q = C @ C.T + alpha * LL[k, k] * np.eye(len(C))
-            root = np.linalg.cholesky(Q)
-            linear = C @ F[k] - alpha * (base[k] + LL[k] @ E)
-            e = np.linalg.solve(root.T, np.linalg.solve(root, linear) + rng.standard_normal(len(C)))
-            F[k] -= e @ C
-            E[k] = e
-        slide = np.zeros((len(F), len(flat)))
-        slide[:, flat] = state.scale[:, None] * E
-        return state._replace(F=F, rows=self.engine.gibbs_slide(state.rows, slide))
+        normal = rng.standard_normal((len(state.F), len(values)))
+        precision = values + alpha * np.diagonal(LL)[:, None]
+        noise, linear = normal / np.sqrt(precision), state.F @ turned.T - alpha * (base[:, flat] @ vectors)
+        E = np.zeros(noise.shape)
+        for k in range(len(E)):
+            E[k] = (linear[k] - alpha * (LL[k] @ E)) / precision[k] + noise[k]
+        slide = np.zeros((len(E), len(flat)))
+        slide[:, flat] = state.scale[:, None] * (E @ vectors.T)
+        return state._replace(F=state.F - E @ turned, rows=self.engine.gibbs_slide(state.rows, slide))
 
     # ---- the column step, one conditional each ------------------------------------------------------------------
 

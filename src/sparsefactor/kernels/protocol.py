@@ -24,7 +24,7 @@ from .verbs import Verbs
 class VIShortcut(Protocol):
     """A whole iteration of VI without Python in between; the equations are those of kernels/columns.py."""
 
-    def next_columns(self, columns: VIColumns, sums: Sums, rescale: bool) -> tuple[VIColumns, Array]:
+    def next_columns(self, rows: VIRows, columns: VIColumns, sums: Sums, rescale: bool) -> tuple[VIColumns, Array]:
         """The column step, each factor at its best scale if asked for, and what the rows are to be multiplied by."""
         ...
 

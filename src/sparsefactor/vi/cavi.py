@@ -89,7 +89,7 @@ class CAVI:
     def next_columns(self, state: VIState, *, rescale: bool) -> tuple[VIColumns, Array]:
         """The column step, and what the rows are to be multiplied by."""
         if self.shortcut is not None:
-            return self.shortcut.next_columns(state.columns, state.sums, rescale)
+            return self.shortcut.next_columns(state.rows, state.columns, state.sums, rescale)
         columns = self.column_step(state.columns, state.sums)
         if rescale and self.data.design is not None:
             columns = self.slid(state.rows, columns)

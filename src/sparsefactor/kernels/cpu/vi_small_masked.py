@@ -1,0 +1,221 @@
+"""What vi_small.py does, for data with missing entries: an iteration of VI in three compiled calls.
+
+For noise by feature and joint activations, with or without directions whose activations are given (1.11), none of which
+has a slab. The same equations as in kernels/columns.py and engine/pinned.py, to which a test holds this. There are K
+factors, and D with the d directions behind them; `spread` has each sample's covariance (N, K, K).
+"""
+
+# mypy: allow-untyped-defs
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from .compiled import EXACT, njit
+from .packed import packed_offset
+from .shares import vi_shares
+from .tiles import add_tiles
+from .vi_rows import VIMessage, vi_tiles
+from .vi_small import beta_kl, digamma, gamma_kl, log_determinant
+
+CERTAIN = 80.0  # prior log odds of a direction's inclusion: its probability is one to the last bit
+
+
+@njit(**EXACT)
+def solve(A, x):
+    """x <- A^-1 x for a positive definite A, which is written over."""
+    n = len(x)
+    for a in range(n):
+        for e in range(a + 1, n):
+            factor = A[e, a] / A[a, a]
+            for m in range(a + 1, n):
+                A[e, m] -= factor * A[a, m]
+            x[e] -= factor * x[a]
+    for a in range(n - 1, -1, -1):
+        for m in range(a + 1, n):
+            x[a] -= A[a, m] * x[m]
+        x[a] /= A[a, a]
+
+
+@njit(**EXACT)
+def loading_spread(mu, s2, eta, tau, observed, spread):
+    """(N, K) sums over a sample's rows of w Var[l], rows by factor."""
+    (K, G), N = mu.shape, spread.shape[0]
+    spread[:] = 0.0
+    own = np.empty(K)
+    for i in range(G):
+        for k in range(K):
+            mean = eta[k, i] * mu[k, i]
+            own[k] = tau[i] * (eta[k, i] * (mu[k, i] * mu[k, i] + s2[k, i]) - mean * mean)
+        for j in range(N):
+            if observed[i, j]:
+                for k in range(K):
+                    spread[j, k] += own[k]
+
+
+@njit(**EXACT)
+def slide_along(basis, spread, f_mean, slide):
+    """f_k -> f_k - e'C at the best e, which is left in slide (K, d) (3.19)."""
+    d, N = basis.shape
+    K = f_mean.shape[0]
+    gram = np.empty((d, d))
+    for k in range(K):
+        gram[:] = 0.0
+        slide[k] = 0.0
+        for j in range(N):
+            h = 1.0 + spread[j, k]
+            for p in range(d):
+                slide[k, p] += h * f_mean[k, j] * basis[p, j]
+                for q in range(d):
+                    gram[p, q] += h * basis[p, j] * basis[q, j]
+        solve(gram, slide[k])
+        for p in range(d):
+            for j in range(N):
+                f_mean[k, j] -= slide[k, p] * basis[p, j]
+
+
+@njit(**EXACT)
+def masked_columns(rows, observed, active, l2, constants, basis, rescale, f_mean, spread, slide, small):
+    """The column step but for the activations, which come in; and each factor at its best place and scale if asked for.
+
+    small: (5, K) alpha_shape, alpha_rate, pi_a, pi_b and 1 / c.
+    """
+    K, N = f_mean.shape
+    G = observed.shape[0]
+    if rescale and len(basis):
+        of_loadings = np.empty((N, K))
+        loading_spread(rows.mu, rows.s2, rows.eta, rows.tau, observed, of_loadings)
+        slide_along(basis, of_loadings, f_mean, slide)
+    for k in range(K):
+        small[0, k] = constants.loading_shape + 0.5 * active[k]
+        small[1, k] = constants.loading_rate + 0.5 * l2[k]
+        small[2, k] = constants.a + active[k]
+        small[3, k] = constants.b + (G - active[k])
+        small[4, k] = 1.0
+    if not rescale:
+        return
+    c = np.empty(K)
+    for k in range(K):
+        second = 0.0
+        for j in range(N):
+            second += f_mean[k, j] * f_mean[k, j] + spread[j, k, k]
+        prior_part = 2.0 * constants.loading_rate * small[0, k] / small[1, k]
+        c[k] = math.sqrt((N + 2.0 * constants.loading_shape) / (second + prior_part))
+        for j in range(N):
+            f_mean[k, j] *= c[k]
+        small[1, k] /= c[k] * c[k]
+        small[4, k] = 1.0 / c[k]
+    for j in range(N):
+        for k in range(K):
+            for m in range(K):
+                spread[j, k, m] *= c[k] * c[m]
+
+
+@njit(**EXACT)
+def fill_message(f_mean, spread, basis, F, share, gram, packed_gram):
+    """F (N, D), the samples' shares (4.2), packed, and their sum; E|F|^2 less the log determinants, of all samples."""
+    (K, N), d = f_mean.shape, basis.shape[0]
+    D, entropy, f = K + d, 0.0, np.empty(K + d)
+    packed_gram[:] = 0.0
+    for j in range(N):
+        for k in range(K):
+            f[k] = f_mean[k, j]
+            entropy += f[k] * f[k]
+        for p in range(d):
+            f[K + p] = basis[p, j]
+        for k in range(D):
+            F[j, k] = f[k]
+            offset = packed_offset(k, D)
+            for m in range(k, D):
+                value = f[k] * f[m]
+                if m < K:
+                    value += spread[j, k, m]
+                share[j, offset + np.uint64(m)] = value
+                packed_gram[0, offset + np.uint64(m)] += value
+        for k in range(K):
+            entropy += spread[j, k, k]
+        entropy -= log_determinant(spread[j])
+    for k in range(D):
+        offset = packed_offset(k, D)
+        for m in range(k, D):
+            gram[k, m] = gram[m, k] = packed_gram[0, offset + np.uint64(m)]
+    return entropy
+
+
+@njit(**EXACT)
+def free_sums(LY, LL, shares, basis, free_LY, free_LL, free_shares, shift):
+    """Of the K factors alone, with what the directions explain taken off the data; shares are packed (N, T)."""
+    (K, N), d = free_LY.shape, basis.shape[0]
+    D = K + d
+    for k in range(K):
+        for m in range(K):
+            free_LL[k, m] = LL[k, m]
+    for j in range(N):
+        for k in range(K):
+            offset = packed_offset(k, D)
+            for m in range(k, K):
+                free_shares[j, k, m] = free_shares[j, m, k] = shares[j, offset + np.uint64(m)]
+            free_LY[k, j] = LY[k, j]
+            for p in range(d):
+                free_LY[k, j] -= (LL[k, K + p] + shares[j, offset + np.uint64(K + p)]) * basis[p, j]
+        if d:
+            shift[j] = 0.0
+        for p in range(d):
+            offset = packed_offset(K + p, D)
+            shift[j] -= 2.0 * basis[p, j] * LY[K + p, j]
+            for q in range(p, d):
+                both = (LL[K + p, K + q] + shares[j, offset + np.uint64(K + q)]) * basis[p, j] * basis[q, j]
+                shift[j] += both if p == q else 2.0 * both
+
+
+@njit(**EXACT)
+def masked_finish(
+    columns, constants, n_observed, base_precision, basis, problem, before, after, tiles, scratch, space, out
+):
+    """Message, row pass, its sums and the ELBO, which is returned.
+
+    columns: f_mean, spread, alpha_shape, alpha_rate, pi_a, pi_b, scale; space: F, share, packed shares, gram, its
+    packed form, alpha, prior, scale, LY and LL of all D, and their sums (2 D + 3,); out: LY, LL, LL_share and shift of
+    the factors, sums (2 K + 3,) and terms (6,).
+    """
+    f_mean, spread, a_shape, a_rate, pi_a, pi_b, scale = columns
+    F, share, shares, gram, packed_gram, alpha, prior, whole_scale, LY, LL, whole = space
+    free_LY, free_LL, free_shares, shift, sums, terms = out
+    (K, N), (d, _), G = f_mean.shape, basis.shape, problem.Y.shape[0]
+    D = K + d
+    activations = K * N - fill_message(f_mean, spread, basis, F, share, gram, packed_gram)
+    log_out = constants.log_out
+    terms[4] = 0.0
+    terms[5] = 0.0
+    for k in range(K):
+        alpha[k, 0] = a_shape[k] / a_rate[k]
+        terms[4] -= gamma_kl(a_shape[k], a_rate[k], constants.loading_shape, constants.loading_rate)
+        if constants.logit.shape[0] == 0:
+            psi_b = digamma(pi_b[k])
+            logit = digamma(pi_a[k]) - psi_b
+            log_out += G * (psi_b - digamma(pi_a[k] + pi_b[k]))
+            terms[5] -= beta_kl(pi_a[k], pi_b[k], constants.a, constants.b)
+        else:
+            logit = constants.logit[k]
+        prior[k, 0] = logit + 0.5 * (digamma(a_shape[k]) - math.log(a_rate[k]) - math.log(alpha[k, 0]))
+        whole_scale[k] = scale[k]
+    for k in range(K, D):
+        alpha[k, 0], prior[k, 0], whole_scale[k] = base_precision, CERTAIN, 1.0
+    message = VIMessage(F, gram, share, packed_gram, alpha, prior, constants.no_rows, whole_scale)
+    vi_tiles(0, tiles.LY.shape[0], problem, message, before, after, tiles, scratch, 0, None)
+    add_tiles(tiles, LY, LL, whole)
+    vi_shares(0, N, 0, problem.by_sample.shape[0], problem, after, shares.shape[1], True, shares)
+    free_sums(LY, LL, shares, basis, free_LY, free_LL, free_shares, shift)
+    for k in range(K):
+        sums[k] = whole[k]
+        sums[K + k] = whole[D + k]
+    for m in range(3):
+        sums[2 * K + m] = whole[2 * D + m] + constants.row_terms[m]
+    sums[2 * K + 1] -= CERTAIN * G * d
+    terms[0] = sums[2 * K] - 0.5 * n_observed * math.log(2.0 * math.pi)
+    terms[1] = sums[2 * K + 1] + log_out
+    terms[2] = 0.5 * activations
+    terms[3] = sums[2 * K + 2]
+    return terms[0] + terms[1] + terms[2] + terms[3] + terms[4] + terms[5]
