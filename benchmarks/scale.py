@@ -5,6 +5,7 @@
     python -m benchmarks.scale overhead                  # what asking 1, 2, 4 workers adds to a sweep over tiny blocks
     python -m benchmarks.scale workers --features 200000 --samples 2000 --factors 20 --workers 2
     python -m benchmarks.scale fit --gigabytes 40        # a matrix made block by block, fitted to the end out of core
+    python -m benchmarks.scale linear                    # sweeps over 1, 2, 4, 8 times as many blocks
     python -m benchmarks.scale cluster                   # on paper: 1e6 x 1e5, K 50, by the constants above
 
 Prints one JSON object. Memory is what is resident beyond the interpreter with its libraries; pages of a file that the
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
 import threading
 import time
@@ -116,6 +118,27 @@ def disk(args) -> dict:
         return found
 
 
+def linear(args) -> dict:
+    """Sweeps over the file at 1, 2, 4, 8 times as many features: rows of one size, so that blocks grow in number."""
+    N, K, found = args.samples, args.factors, {}
+    sweeps(*warm(K))
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder, single_blas_thread():
+        for times in (1, 2, 4, 8):
+            G, path = times * args.features, str(Path(folder) / f"x{times}.zarr")
+            write_store(path, G, N, K)
+            data = as_data(path, center=True, dtype=np.float32)
+            prior = Prior(n_factors=K, inclusion=sf.Beta(1, 1)).in_units_of(data)
+            engine = build_engine(data, prior)
+            taken = sweeps(engine, data, prior, args.sweeps)
+            found[f"{G} features"] = {
+                "blocks": len(engine.blocks),
+                "sweep_s": taken,
+                "ms_per_block": 1e3 * taken / len(engine.blocks),
+                "ns_per_entry": 1e9 * taken / (G * N),
+            }
+    return found
+
+
 def warm(K: int):
     """A small problem of the same kinds of arrays, so that kernels are compiled before anything is measured."""
     data = as_data(
@@ -194,7 +217,13 @@ def fit(args) -> dict:
     watch = Watch()
     watch.start()
     begun = time.perf_counter()
-    p = sf.fit_vi(X, n_factors=K, n_trials=1, dtype=np.float32, progress=False)
+
+    def tell(now) -> None:
+        passed = time.perf_counter() - begun
+        print(f"{passed:.0f} s: {now.phase} {now.iteration}, ELBO {now.elbo:.6g}, {watch.peak:.0f} MB", file=sys.stderr)
+
+    trials = args.trials if args.trials == "auto" else int(args.trials)
+    p = sf.fit_vi(X, n_factors=K, n_trials=trials, dtype=np.float32, progress=False, callback=tell)
     taken = time.perf_counter() - begun
     return {"features": G, "samples": N, "factors": K, "gb": 4e-9 * G * N, "seconds": taken, "iterations": len(p.elbo_trace),
             "converged": bool(p.converged), "variance_explained": p.variance_explained(), **watch.ended()}  # fmt: skip
@@ -240,20 +269,22 @@ def finish(n: int, payload: float, compute: float, link: float, tree: bool) -> f
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("disk", "overhead", "workers", "fit", "cluster"))
+    parser.add_argument("what", choices=("disk", "overhead", "workers", "fit", "linear", "cluster"))
     parser.add_argument("--features", type=int, default=50_000)
     parser.add_argument("--samples", type=int, default=2_000)
     parser.add_argument("--factors", type=int, default=20)
     parser.add_argument("--sweeps", type=int, default=5)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--gigabytes", type=float, default=40.0)
+    parser.add_argument("--trials", default="1", help='fit: starts, or "auto" for the default search')
     parser.add_argument("--folder", help="for the store; that of temporary files by default")
     parser.add_argument("--no-memory", action="store_true", help="disk: leave out the engine in memory")
     parser.add_argument("--ns", type=float, default=2.0, help="cluster: nanoseconds of an entry on one core")
     parser.add_argument("--gpu-ns", type=float, default=0.01, help="cluster: nanoseconds of an entry on a GPU")
     parser.add_argument("--gbits", type=float, default=10.0, help="cluster: gigabits a second of each link")
     args = parser.parse_args()
-    found = {"disk": disk, "overhead": overhead, "workers": workers, "fit": fit, "cluster": cluster}[args.what](args)
+    tasks = (disk, overhead, workers, fit, linear, cluster)
+    found = {task.__name__: task for task in tasks}[args.what](args)
     print(json.dumps(found, indent=2))
 
 

@@ -9,11 +9,13 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
 
 import sparsefactor as sf
+from sparsefactor.engine.dask.gathering import ask
 
 distributed = pytest.importorskip("distributed")
 zarr = pytest.importorskip("zarr")
@@ -66,7 +68,11 @@ def test_a_fit_is_the_same_to_the_bit(client, sim, store, expected):
 
 
 @pytest.mark.filterwarnings("ignore::sparsefactor.SamplingWarning")
-def test_draws_are_the_same_and_a_run_goes_on_without_the_cluster(client, sim, store, tmp_path):
+@pytest.mark.parametrize("little", [True, False])
+def test_draws_are_the_same_and_a_run_goes_on_without_the_cluster(client, sim, store, tmp_path, monkeypatch, little):
+    """Whether a worker has chains, or features."""
+    if not little:
+        monkeypatch.setattr("sparsefactor.engine.readers.LITTLE", 0)
     whole = sf.sample(sim.X, **DRAWS)
     begun = sf.sample(store, **{**DRAWS, "n_draws": 3}, path=tmp_path / "run", client=client, precision="double")
     assert np.array_equal(loadings(begun), loadings(sf.sample(sim.X, **{**DRAWS, "n_draws": 3})))
@@ -76,7 +82,7 @@ def test_draws_are_the_same_and_a_run_goes_on_without_the_cluster(client, sim, s
 
 def fit_under(client, how, when: int, X, monkeypatch, caplog, after: float = 0.0):
     """A fit during which a worker is killed or stopped; when: at which iteration, and so many seconds after it."""
-    monkeypatch.setattr("sparsefactor.engine.dask.cluster.LEAST_PATIENCE", 4.0)
+    monkeypatch.setattr("sparsefactor.engine.dask.places.LEAST_PATIENCE", 4.0)
     caplog.clear()
     pid, told = random.choice(list(client.run(os.getpid).values())), []
 
@@ -109,8 +115,8 @@ def test_a_worker_is_lost(doomed, sim, expected, monkeypatch, caplog):
 
 @pytest.mark.slow
 def test_what_is_saved_is_where_a_lost_worker_goes_on(doomed, sim, expected, monkeypatch, caplog):
-    monkeypatch.setattr("sparsefactor.engine.dask.cluster.SAVE_AFTER", 0.02)
-    monkeypatch.setattr("sparsefactor.engine.dask.cluster.SAVE_SHARE", 1.0)
+    monkeypatch.setattr("sparsefactor.engine.dask.places.SAVE_AFTER", 0.02)
+    monkeypatch.setattr("sparsefactor.engine.dask.places.SAVE_SHARE", 1.0)
     found, noticed, _ = fit_under(doomed, signal.SIGKILL, 30, sim.X, monkeypatch, caplog)
     assert same(expected, found)
     assert noticed
@@ -175,6 +181,22 @@ def test_fits_of_a_comparison_are_made_by_workers(client, sim):
     assert here[left].equals(there[left])
 
 
+@pytest.mark.filterwarnings("ignore::sparsefactor.SamplingWarning")
+def test_chains_of_little_data_are_spread(client, sim):
+    """Their searches for a start too, and a chain is where it is: on a worker."""
+    few = sim.X[:, :200]
+    settings = {"n_factors": 2, "n_chains": 3, "n_warmup": 20, "n_draws": 30, "progress": False}
+    here, there = (sf.sample(few, **settings, **more) for more in ({}, {"client": client}))
+    assert np.array_equal(loadings(here), loadings(there))
+    assert np.array_equal(here.signal_mean, there.signal_mean)
+    tasks = {
+        call[0]
+        for calls in client.run(lambda dask_worker: list(dask_worker.state.log)[-2000:]).values()
+        for call in calls
+    }
+    assert any("stretch" in str(task) for task in tasks)
+
+
 def test_little_data_are_fitted_by_the_client(client, sim, store, caplog):
     few, settings = sim.X[:, :500], {"n_factors": 2, "n_trials": 1}
     with caplog.at_level(logging.INFO, logger="sparsefactor"):
@@ -193,9 +215,61 @@ def test_bad_clusters_are_refused_before_any_work(client, sim, monkeypatch):
         sf.fit_vi(sim.X, n_factors=2, client=closed)
     with pytest.raises(ValueError, match=r"workers have the engine .cpu.; got backend='reference'"):
         sf.fit_vi(sim.X, n_factors=2, client=client, backend="reference")
-    monkeypatch.setattr("sparsefactor.engine.dask.cluster.__version__", "99.0")
+    monkeypatch.setattr("sparsefactor.engine.dask.workers.__version__", "99.0")
     with pytest.raises(RuntimeError, match=r"every worker must have sparsefactor 99.0.* has version"):
         sf.fit_vi(sim.X, n_factors=2, client=client)
+
+
+def test_workers_without_the_package_or_with_another_version_are_refused(client, sim):
+    worker = next(iter(client.scheduler_info()["workers"]))
+
+    def hide():
+        import sys
+
+        own = sys.modules["sparsefactor"]
+        sys.modules["sparsefactor"] = None
+        sys.kept = own
+
+    def show(version=None):
+        import sys
+
+        sys.modules["sparsefactor"] = sys.kept
+        before, sys.kept.__version__ = sys.kept.__version__, version or sys.kept.true_version
+        sys.kept.true_version = before
+
+    client.run(hide, workers=[worker])
+    try:
+        with pytest.raises(RuntimeError, match=rf"{worker} has none; install the same version there"):
+            sf.fit_vi(sim.X, n_factors=2, client=client)
+        client.run(show, "0.0.1", workers=[worker])
+        with pytest.raises(RuntimeError, match=rf"{worker} has version 0.0.1; install the same version there"):
+            sf.fit_vi(sim.X, n_factors=2, client=client)
+    finally:
+        client.run(show, workers=[worker])
+
+
+def test_a_scheduler_that_is_gone_is_an_error_soon(sim):
+    with distributed.LocalCluster(**{**CLUSTER, "n_workers": 1, "processes": False}) as cluster:
+        client = distributed.Client(cluster.scheduler_address, timeout=5)
+        cluster.close()
+        begun = time.monotonic()
+        with pytest.raises(RuntimeError, match=r"must be connected to its scheduler; it is .*; make a new one"):
+            sf.fit_vi(sim.X, n_factors=2, client=client)
+        assert time.monotonic() - begun < 30
+        client.close()
+
+
+def test_many_workers_add_up_among_themselves(sim, expected, monkeypatch):
+    """With threads for processes, as they come up in no time; messages travel all the same."""
+    monkeypatch.setattr("sparsefactor.engine.dask.shard.MUCH", 0)
+    asked = []
+    monkeypatch.setattr("sparsefactor.engine.dask.gathering.ask", lambda *args: asked.append(args[2:4]) or ask(*args))
+    with (
+        distributed.LocalCluster(**{**CLUSTER, "n_workers": 6, "processes": False}) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        assert same(expected, sf.fit_vi(sim.X, **FIT, client=client))
+    assert set(asked) == {(0, 2), (2, 4), (4, 6)}
 
 
 def test_a_cluster_without_workers_is_refused(sim):

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .data import Data, as_data
+from .data.tiles import Node, Tree
 
 Array = NDArray[np.float64]
 
@@ -127,37 +128,24 @@ def solid_first(shares: ArrayLike) -> tuple[NDArray[np.intp], int]:
 
 def fit_sums(
     data: Data,
-    signals: Sequence[Callable[[slice], Any]],
+    signals: Sequence[Callable[[slice], Any]] | None,
     L: ArrayLike,
     F: ArrayLike,
     group: NDArray[np.int64] | None = None,
 ) -> FitSums:
     """Take the sums, a chunk of features at a time.
 
-    signals: for each chain, a function from a slice of features to their fit (features, n_samples).
+    signals: for each chain, a function from a slice of features to their fit (features, n_samples); None for L F'.
     L: (chain, n_features, n_factors) and F: (chain, n_samples, n_factors), the chains' means. group: (n_features,), or
     (0,) or None where features are in no groups.
     """
     L, F = np.asarray(L, dtype=np.float64), np.asarray(F, dtype=np.float64)
-    C, G, K = L.shape
     own = None if group is None or not len(group) else group
-    V = 1 if own is None else int(own.max()) + 1
-    residual, cross, size = np.zeros((C, C, G)), np.zeros((C, C, V, K)), np.zeros((C, C, V, K))
-    for rows in data.chunks():
-        seen = None if data.observed is None else data.observed[rows].astype(np.float64)
-        left = [data.Y[rows] - signal(rows) for signal in signals]
-        if seen is not None:
-            left = [R * seen for R in left]
-        for c in range(C):
-            for d in range(C):
-                residual[c, d, rows] = np.einsum("ij,ij->i", left[c], left[d])
-                norm = np.sum(F[c] * F[d], axis=0) if seen is None else seen @ (F[c] * F[d])
-                if own is None:
-                    cross[c, d, 0] += np.einsum("ik,ik->k", left[c] @ F[d], L[d, rows])
-                    size[c, d, 0] += np.sum(L[c, rows] * L[d, rows] * norm, axis=0)
-                else:
-                    np.add.at(cross[c, d], own[rows], (left[c] @ F[d]) * L[d, rows])
-                    np.add.at(size[c, d], own[rows], L[c, rows] * L[d, rows] * norm)
+    if signals is None and hasattr(data, "fit_parts"):  # others have the data
+        residual, nodes = data.fit_parts(L, F, own)
+    else:
+        residual, nodes = fit_parts(data, signals, L, F, own, 1 if own is None else int(own.max()) + 1)
+    cross, size = Tree(nodes).total()
     return FitSums(
         total=data.centred_ss,
         count=data.row_count,
@@ -168,6 +156,40 @@ def fit_sums(
         group_cross=None if own is None else cross,
         group_size=None if own is None else size,
     )
+
+
+def fit_parts(
+    data: Data,
+    signals: Sequence[Callable[[slice], Any]] | None,
+    L: Array,
+    F: Array,
+    group: NDArray[np.int64] | None,
+    n_groups: int,
+) -> tuple[Array, list[Node]]:
+    """Of some rows: (chain, chain, features) sums of R_c R_d, and sums over features as branches of the tree."""
+    C, G, K = L.shape
+    residual, tree = np.zeros((C, C, G)), Tree()
+    for number, tile in enumerate(data.tiles(), data.first_tile):
+        cross, size = np.zeros((C, C, n_groups, K)), np.zeros((C, C, n_groups, K))
+        data.ahead(slice(tile.stop, tile.stop + data.tile))
+        for rows in data.chunks(tile):
+            seen = None if data.observed is None else data.observed[rows].astype(np.float64)
+            fits = [L[c, rows] @ F[c].T for c in range(C)] if signals is None else [signal(rows) for signal in signals]
+            left = [data.Y[rows] - fit for fit in fits]
+            if seen is not None:
+                left = [R * seen for R in left]
+            for c in range(C):
+                for d in range(C):
+                    residual[c, d, rows] = np.einsum("ij,ij->i", left[c], left[d])
+                    norm = np.sum(F[c] * F[d], axis=0) if seen is None else seen @ (F[c] * F[d])
+                    if group is None:
+                        cross[c, d, 0] += np.einsum("ik,ik->k", left[c] @ F[d], L[d, rows])
+                        size[c, d, 0] += np.sum(L[c, rows] * L[d, rows] * norm, axis=0)
+                    else:
+                        np.add.at(cross[c, d], group[rows], (left[c] @ F[d]) * L[d, rows])
+                        np.add.at(size[c, d], group[rows], L[c, rows] * L[d, rows] * norm)
+        tree.add(number, (cross, size))
+    return residual, tree.nodes
 
 
 def variance_explained(sums: FitSums, by: str | None = None, weights: ArrayLike | None = None) -> Any:
@@ -195,5 +217,5 @@ def factor_shares(X: ArrayLike, loadings: ArrayLike, activations: ArrayLike) -> 
     X: (n_samples, n_features), NaN where missing.
     """
     L, F = np.asarray(loadings, dtype=np.float64), np.asarray(activations, dtype=np.float64)
-    sums = fit_sums(as_data(X), [lambda rows: L[rows] @ F.T], L[None], F[None])
+    sums = fit_sums(as_data(X), None, L[None], F[None])
     return np.asarray(variance_explained(sums, "factor"))

@@ -8,12 +8,14 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 logger = logging.getLogger("sparsefactor")
 
 Listener = Callable[[str], None]
 
+_unwarned: ContextVar[tuple[type[Warning], ...]] = ContextVar("unwarned", default=())
 _logged: set[str] = set()
 _listeners: list[Listener] = []  # of the whole process: what is worth telling may happen in any of its threads
 
@@ -27,8 +29,21 @@ def announce(text: str) -> None:
         _listeners[-1](text)
 
 
+@contextmanager
+def unwarned(*categories: type[Warning]) -> Iterator[None]:
+    """Leave warnings of these categories to the log: in this thread alone, which filters of Python's own are not."""
+    before = _unwarned.set((*_unwarned.get(), *categories))
+    try:
+        yield
+    finally:
+        _unwarned.reset(before)
+
+
 def warn(text: str, category: type[Warning]) -> None:
     """Warn, at the first line outside this package that led here."""
+    if issubclass(category, _unwarned.get()):
+        logger.info("%s", text)
+        return
     warnings.warn(text, category, stacklevel=_users_level())
 
 

@@ -175,7 +175,7 @@ def leading_vectors(engine: Engine, matrix: StartMatrix, rank: int, rng: np.rand
         return s, np.where(s > 0, matrix.back(U) / np.where(s > 0, s, 1.0), 0.0)
     Q = rng.standard_normal((N, rank + OVERSAMPLED))
     for _ in range(POWERS):
-        Q, _ = np.linalg.qr(matrix.back(matrix.times(Q)))
+        Q, _ = np.linalg.qr(matrix.power(Q))
     s, W = largest(engine.start_products(matrix.times(Q)), rank)
     return s, Q @ W
 

@@ -14,13 +14,14 @@ from tests.helpers.shards import Here
 from sparsefactor.data.tiles import tile_rows
 from sparsefactor.design import design_of
 from sparsefactor.engine import build_engine
-from sparsefactor.engine.dask.cluster import shard_bounds
-from sparsefactor.engine.dask.engine import VERBS, DaskEngine
+from sparsefactor.engine.dask.engine import DaskEngine
+from sparsefactor.engine.dask.gathering import ask
+from sparsefactor.engine.dask.workers import shard_bounds
 from sparsefactor.gibbs.moves import moves_for
 from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.kernels.contract import RowStream
 from sparsefactor.kernels.protocol import Engine
-from sparsefactor.kernels.verbs import Verbs
+from sparsefactor.kernels.verbs import KINDS, Verbs
 from sparsefactor.model import Beta
 
 STREAM = RowStream(*map(np.uint64, (5, 6, 7)))
@@ -66,7 +67,7 @@ def verbs_of(engine, case):
     matrix = engine.start_matrix()
     V, T = np.linspace(-1, 1, 17 * 9).reshape(17, 9), np.linspace(0, 1, 81).reshape(9, 9)
     L = matrix.times(V)
-    found = [matrix.scale, matrix.gram(), matrix.back(L), matrix.feature_gram()]
+    found = [matrix.scale, matrix.gram(), matrix.back(L), matrix.power(V), matrix.feature_gram()]
     found += [engine.start_products(L), *engine.start_bend(L, T, "tanh"), *engine.start_bend(L, T, "cube")]
     if not case.data.is_complete:
         filled, change, size = matrix.filled(L, V)
@@ -101,12 +102,25 @@ def test_verbs(shape):
         assert same_bits(verbs_of(DaskEngine(case.data, case.prior, Here(n)), case), expected)
 
 
+def test_many_shards_add_up_among_themselves(monkeypatch):
+    """Groups of neighbours first, as many as each has shards; the bits stay the same."""
+    monkeypatch.setattr("sparsefactor.engine.dask.shard.FEW", 2)
+    monkeypatch.setattr("sparsefactor.engine.dask.shard.MUCH", 0)
+    groups = []
+    monkeypatch.setattr("sparsefactor.engine.dask.gathering.ask", lambda *args: groups.append(args[2:4]) or ask(*args))
+    case = make_case("many tiles, complete", "feature", per_row=True)
+    expected = verbs_of(build_engine(case.data, case.prior), case)
+    engine = DaskEngine(case.data, case.prior, Here(5))
+    assert same_bits(verbs_of(engine, case), expected)
+    assert groups[:3] == [(0, 1), (1, 3), (3, 5)]
+
+
 def test_every_verb_is_sent():
     """But for those that no row has a part in."""
     alone = {"with_prior", "with_threads", "moves", "scope", "row_noise", "vi_activations", "gibbs_activations",
              "vi_shortcut"}  # fmt: skip
     names = {name for kind in (Verbs, Engine) for name, value in vars(kind).items() if callable(value)}
-    assert {name for name in names if not name.startswith("_")} - alone == set(VERBS)
+    assert {name for name in names if not name.startswith("_")} - alone == set(KINDS)
 
 
 @pytest.mark.parametrize("G", [1, 448, 5000, 200_000])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 
 class Future:
     def __init__(self, value):
@@ -18,6 +20,14 @@ class Actor:
     def ask(self, seen, message):
         reply = self.shard.ask(seen, message)
         return Future(reply)
+
+    @property
+    def key(self):
+        return self
+
+    def gathered(self, key, others, patience):
+        found = [asyncio.run(actor.shard.handed(key)) for _, actor in others]
+        return Future(self.shard._joined(key, found))
 
 
 class Here:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from ..diagnostics import SamplingWarning
 from ..mcmc import sample
 from ..metrics import fill_in_error
 from ..model import Prior
+from ..notices import unwarned
 from ..start import Start
 from ..vi import ConvergenceWarning, fit_vi
 
@@ -62,10 +62,8 @@ def judged(
     """One fit without the entries held out: what it predicts of them, and where it ended."""
     seen = np.where(held, np.nan, values)
     begin = time.perf_counter()
-    with warnings.catch_warnings():
+    with unwarned(ConvergenceWarning, SamplingWarning):
         # One fit of many that stops early is a line of the table, not a reason to stop.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        warnings.simplefilter("ignore", SamplingWarning)
         index, columns = labels  # by which covariates and groups are matched
         X = seen if index is None and columns is None else pd.DataFrame(seen, index=index, columns=columns)
         p = METHODS[inference](X, prior, progress=False, **options)

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from ..computed import computed
 from ..containers import ARRAY
 from ..design import FLAT, Design, design_of
+from .measures import Measures, measures_of
 from .sparse import SparseRows
-from .tiles import Node, Tree, slices, tile_rows
+from .tiles import Tree, slices, tile_rows
 
 CHUNK_ENTRIES = 1_000_000
 # What is computed of the whole matrix, and of each row.
@@ -55,6 +56,13 @@ class Data:
             for array in (self.Y, self.observed):
                 if array is not None:
                     self.spool.release(array[rows])
+
+    def ahead(self, rows: slice) -> None:
+        """These rows are read next."""
+        if self.spool is not None:
+            for array in (self.Y, self.observed):
+                if array is not None:
+                    self.spool.ahead(array[rows])
 
     def __post_init__(self) -> None:
         if self.scale is None:
@@ -126,50 +134,34 @@ class Data:
         return float(self.row_count.sum())
 
     @computed
+    def measures(self) -> Measures:
+        """What one reading of the matrix tells of it."""
+        return measures_of(self)
+
+    @computed
     def row_ss(self) -> NDArray[np.float64]:
         """(G,) sum of squares of each feature."""
-        total = np.empty(self.n_features)
-        for rows in self.chunks():
-            total[rows] = np.einsum("ij,ij->i", self.Y[rows], self.Y[rows], dtype=np.float64)
-        return total
+        return self.measures.row_ss
 
     @computed
     def row_sum(self) -> NDArray[np.float64]:
         """(G,) sum of each feature."""
-        total = np.empty(self.n_features)
-        for rows in self.chunks():
-            total[rows] = self.Y[rows].sum(axis=1, dtype=np.float64)
-        return total
+        return self.measures.row_sum
 
     @computed
     def centred_ss(self) -> NDArray[np.float64]:
         """(G,) sum of squares of each feature around its mean; 0 where nothing but rounding is left."""
-        total, largest = np.empty(self.n_features), np.empty(self.n_features)
-        for rows in self.chunks():
-            mean = self.row_sum[rows] / self.row_count[rows]
-            apart = self.Y[rows] - mean[:, None]
-            total[rows] = np.sum(apart**2, axis=1, where=True if self.observed is None else self.observed[rows])
-            largest[rows] = np.abs(self.Y[rows]).max(axis=1)
-        rounding = 8 * np.finfo(self.Y.dtype).eps * (largest + np.abs(self.offset))
-        return np.where(total > self.row_count * rounding**2, total, 0.0)
+        return self.measures.centred_ss
 
     @computed
     def column_ss(self) -> NDArray[np.float64]:
         """(N,) sum of squares of each sample."""
-        tree = Tree(Node(0, number, (self.tile_squares(tile),)) for number, tile in enumerate(self.tiles()))
-        return np.asarray(tree.total()[0])
-
-    def tile_squares(self, tile: slice) -> NDArray[np.float64]:
-        """(N,) sum of squares of each sample, of a tile's rows."""
-        total = np.zeros(self.n_samples)
-        for rows in self.chunks(tile):
-            total += np.einsum("ij,ij->j", self.Y[rows], self.Y[rows], dtype=np.float64)
-        return total
+        return np.asarray(Tree(self.measures.column_ss).total()[0])
 
     @computed
     def unit_scale(self) -> float:
         """Root mean square of the observed entries; 1 for all-zero data."""
-        biggest = max(max(float(self.Y[rows].max()), -float(self.Y[rows].min())) for rows in self.chunks())
+        biggest = self.measures.biggest
         if biggest == 0.0:
             return 1.0
         return biggest * float(np.sqrt(sum(self.chunk_squares(biggest)) / self.n_observed))
@@ -267,6 +259,13 @@ class Data:
         """The same data in this process, where others have them."""
         return self
 
+    def in_memory(self) -> Data:
+        """The same data, which are in no file."""
+        if self.spool is None:
+            return self
+        observed = None if self.observed is None else np.array(self.observed)
+        return replace(self, Y=np.array(self.Y), observed=observed, spool=None)
+
     def part(self, rows: slice) -> Data:
         """Some of the rows, which begin with a tile; what is known of the whole matrix is known of it there, too."""
         own = replace(
@@ -294,7 +293,8 @@ class Data:
     def with_this(self, design: Design | None) -> Data:
         """The same with another design; what is known of the values stays known."""
         own = replace(self, design=design)
-        vars(own).update({name: vars(self)[name] for name in (*OF_THE_WHOLE, *BY_ROW) if name in vars(self)})
+        known = (*OF_THE_WHOLE, *BY_ROW, "measures")
+        vars(own).update({name: vars(self)[name] for name in known if name in vars(self)})
         return own
 
     def joined(self, L: NDArray[np.float64], F: NDArray[np.float64], base: NDArray[np.float64]) -> Any:
@@ -309,6 +309,8 @@ class Data:
         """The rows, or a tile's, in chunks of about CHUNK_ENTRIES entries that end where a tile does."""
         step = max(1, CHUNK_ENTRIES // max(1, self.n_samples))
         for own in self.tiles() if tile is None else (tile,):
+            if tile is None:
+                self.ahead(slice(own.stop, own.stop + self.tile))
             yield from slices(own.start, own.stop, step)
             self.release(own)
 

@@ -20,6 +20,7 @@ from .tiles import slices
 logger = logging.getLogger("sparsefactor")
 
 LOOK_ENTRIES = 16_000_000  # that are looked at together
+AHEAD = 16  # chunks that are read ahead
 
 
 class Held:
@@ -43,6 +44,7 @@ class Held:
         """A few features at a time."""
         looks, (G, N) = [], self.values.shape
         for rows in slices(0, G, max(1, LOOK_ENTRIES // N)):
+            self.spool.ahead(self.values[rows.stop : 2 * rows.stop - rows.start])
             looks.append(look_at(self.values[rows].T))
             self.spool.release(self.values[rows])
         return reduce(Look.joined, looks)
@@ -56,7 +58,8 @@ class Held:
         observed = None if complete else self.spool.empty((G, N), np.bool_)
         offset, spread, biggest = np.zeros(G), np.ones(G), np.zeros(G)
         for rows in chunks_of(Y):
-            values = self.values[rows]
+            values, further = self.values[rows], AHEAD * (rows.stop - rows.start)
+            self.spool.ahead(self.values[rows.start + further : rows.stop + further])
             seen = None
             if observed is not None:
                 observed[rows] = ~np.isnan(values)

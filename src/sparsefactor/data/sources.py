@@ -57,7 +57,7 @@ def source_of(X: Any) -> Source | None:
         return ZarrSource.of(X)
     if module == "anndata" and getattr(X, "isbacked", False) and not getattr(X, "is_view", False):
         return AnnDataSource.of(X)  # of a view, the file holds more than is asked for: it is read as it is indexed
-    return X if isinstance(X, ZarrSource | DaskSource | ParquetSource | AnnDataSource) else None
+    return X if isinstance(X, Known) and hasattr(X, "fill") else None
 
 
 def from_path(path: Path) -> Source:
@@ -87,15 +87,21 @@ def check_matrix(shape: tuple[Any, ...], dtype: np.dtype[Any]) -> None:
 
 
 @dataclass
-class ZarrSource:
-    """A zarr array, or the `X` of a group that is laid out as AnnData's are."""
+class Known:
+    """What is known of a source's matrix before it is read; names are None where there are none."""
 
-    path: str
-    key: str
     shape: tuple[int, int]
     dtype: np.dtype[Any]
     samples: Any = None
     features: Any = None
+
+
+@dataclass
+class ZarrSource(Known):
+    """A zarr array, or the `X` of a group that is laid out as AnnData's are."""
+
+    path: str = ""
+    key: str = ""
 
     @classmethod
     def of(cls, store: Any, path: str | None = None) -> ZarrSource:
@@ -113,7 +119,7 @@ class ZarrSource:
         _refuse_missing_chunks(array)
         if path is None:
             path, key = str(array.store_path).removeprefix("file://"), ""
-        return cls(path, key, tuple(array.shape), np.dtype(array.dtype), samples, features)
+        return cls(tuple(array.shape), np.dtype(array.dtype), samples, features, path=path, key=key)
 
     def fill(self, values: NDArray[Any], first: int, last: int, done: Done = nothing) -> None:
         store = _opened(self.path)
@@ -172,14 +178,10 @@ def _grid(shape: Any, chunks: Any, first: int, last: int) -> Iterator[tuple[slic
 
 
 @dataclass
-class DaskSource:
+class DaskSource(Known):
     """A dask array, computed chunk by chunk."""
 
-    array: Any
-    shape: tuple[int, int]
-    dtype: np.dtype[Any]
-    samples: Any = None
-    features: Any = None
+    array: Any = None
 
     @property
     def how(self) -> dict[str, str]:
@@ -202,7 +204,7 @@ class DaskSource:
                 "X is chunked by samples (%d chunks of them): it is laid out by feature once, before the fit",
                 len(X.chunks[0]),
             )
-        return cls(X, tuple(X.shape), np.dtype(X.dtype))
+        return cls(tuple(X.shape), np.dtype(X.dtype), array=X)
 
     def fill(self, values: NDArray[Any], first: int, last: int, done: Done = nothing) -> None:
         row, how = 0, self.how
@@ -221,14 +223,10 @@ class DaskSource:
 
 
 @dataclass
-class ParquetSource:
+class ParquetSource(Known):
     """A Parquet file or a folder of them: a line a sample, a column a feature."""
 
-    path: str
-    shape: tuple[int, int]
-    dtype: np.dtype[Any]
-    samples: Any = None
-    features: Any = None
+    path: str = ""
 
     @classmethod
     def of(cls, path: str) -> ParquetSource:
@@ -246,7 +244,7 @@ class ParquetSource:
             names = [str(name) for name in table.to_table(columns=index[:1]).column(0).to_pylist()]
         single = all(str(field.type) == "float" for field in columns)
         dtype = np.dtype(np.float32 if single else np.float64)
-        return cls(path, (n, len(columns)), dtype, names, [field.name for field in columns])
+        return cls((n, len(columns)), dtype, names, [field.name for field in columns], path=path)
 
     def fill(self, values: NDArray[Any], first: int, last: int, done: Done = nothing) -> None:
         row = 0
@@ -271,21 +269,17 @@ def _is_numeric(kind: Any) -> bool:
 
 
 @dataclass
-class AnnDataSource:
+class AnnDataSource(Known):
     """An AnnData that is backed by a file."""
 
-    path: str
-    shape: tuple[int, int]
-    dtype: np.dtype[Any]
-    samples: Any
-    features: Any
+    path: str = ""
 
     @classmethod
     def of(cls, X: Any) -> AnnDataSource:
         matrix = matrix_of(X, None)
         check_matrix(matrix.shape, np.dtype(matrix.dtype))
         names = list(map(str, X.obs_names)), list(map(str, X.var_names))
-        return cls(str(X.filename), tuple(matrix.shape), np.dtype(matrix.dtype), *names)
+        return cls(tuple(matrix.shape), np.dtype(matrix.dtype), *names, path=str(X.filename))
 
     def fill(self, values: NDArray[Any], first: int, last: int, done: Done = nothing) -> None:
         try:

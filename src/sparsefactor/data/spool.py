@@ -58,7 +58,14 @@ class Spool:
 
     def release(self, array: NDArray[Any] | None) -> None:
         """What was read of an array, or changed, may leave memory for its file."""
-        if array is None or not array.size or not hasattr(mmap, "MADV_DONTNEED"):
+        self._advise(array, "MADV_DONTNEED")
+
+    def ahead(self, array: NDArray[Any] | None) -> None:
+        """An array is read soon: the system may begin, with as many requests at a time as the disk takes."""
+        self._advise(array, "MADV_WILLNEED")
+
+    def _advise(self, array: NDArray[Any] | None, what: str) -> None:
+        if array is None or not array.size or not hasattr(mmap, what):
             return
         first = address(array)
         for start, size, mapped in self.maps:
@@ -66,7 +73,7 @@ class Spool:
                 begin = -(-(first - start) // mmap.PAGESIZE) * mmap.PAGESIZE
                 end = (first - start + array.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
                 if end > begin:
-                    mapped.madvise(mmap.MADV_DONTNEED, begin, end - begin)
+                    mapped.madvise(getattr(mmap, what), begin, end - begin)
 
 
 def address(array: NDArray[Any]) -> int:

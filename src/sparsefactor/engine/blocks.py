@@ -15,15 +15,16 @@ import numpy as np
 from ..data import Data
 from ..kernels.cpu.tiles import Problem, build_problem
 from ..model import Prior
-from .threads import split
+from .threads import available_cores, split
 
 # What samples add to Gram matrices of masked data has the size of N K^2: too much to keep for each tile. So many spans
 # of tiles at most are added up apart, each of so many tiles at least, so that as many workers can do it.
-SPANS, TILES_OF_A_SPAN = 8, 8
+SPANS, TILES_OF_A_SPAN = 64, 8
 
 
-# Of data on disk, what a round of a pass holds in memory; as much again is read ahead.
-ROUND_BYTES = 2**26
+# Of data on disk, what a round of a pass holds in memory, or a tile for every core up to so much more; as much again is
+# read ahead.
+ROUND_BYTES, MOST_ROUND_BYTES = 2**26, 2**29
 
 
 class Part(NamedTuple):
@@ -55,7 +56,7 @@ class Blocks:
         self.all_tiles = self.n_tiles if data.n_rows is None else -(-data.n_rows // self.tile)
         self.by_round = data.spool is not None
         if self.by_round and not cuts:
-            cuts = range(0, self.n_tiles, max(1, ROUND_BYTES // (self.tile * data.n_samples * data.Y.itemsize)))[1:]
+            cuts = range(0, self.n_tiles, tiles_of_a_round(self.tile * data.n_samples * data.Y.itemsize))[1:]
         self.tiles = [slice(*pair) for pair in pairwise([0, *cuts, self.n_tiles])] if self.n_tiles else []
         self.rows = [slice(part.start * self.tile, min(part.stop * self.tile, G)) for part in self.tiles]
         self.problems: list[Problem] = [self._built(prior, rows) for rows in self.rows]
@@ -98,6 +99,14 @@ class Blocks:
                 found.append((number, parts))
         return found
 
+    def ahead(self, parts: Sequence[Part]) -> None:
+        """What a round is going to read."""
+        if self.by_round:
+            for block in {part.block for part in parts}:
+                self.data.ahead(self.rows[block])
+                for name in ("by_sample", "listed", "columns"):
+                    self.data.spool.ahead(getattr(self.problems[block], name))
+
     def release(self, parts: Sequence[Part]) -> None:
         """What a round has read may leave memory."""
         if self.by_round:
@@ -124,6 +133,12 @@ class Blocks:
         """A block's part of a named tuple of arrays whose first axis is the tiles of a round, `own`."""
         tiles = slice(self.tiles[block].start - own.start, self.tiles[block].stop - own.start)
         return type(sums)(*(array[tiles] for array in sums))
+
+
+def tiles_of_a_round(tile_bytes: int) -> int:
+    """So many that every core has as much to do as the others."""
+    cores = min(available_cores(), max(1, MOST_ROUND_BYTES // tile_bytes))
+    return -(-max(1, ROUND_BYTES // tile_bytes) // cores) * cores
 
 
 def span_bounds(n_tiles: int) -> list[tuple[int, int]]:

@@ -89,7 +89,8 @@ class CpuSamples:
             parts = split(N, self._threads_for(self._listed() * packed_size(K) * SHARE_COST))
             spans, lanes, problems = self.blocks.spans(), self.blocks.tile // LANES, self.blocks.problems
             dtype = np.float64 if exact else self.dtype
-            spare = [self.memory.take(N, packed_size(K), dtype=dtype) for _ in spans]
+            most = min(len(spans), 2 * len(spans).bit_length() + 1)  # branches of the tree that are there at once
+            spare = [self.memory.take(N, packed_size(K), dtype=dtype) for _ in range(most)]
             ways = [Way(part, spare) for part in parts]
 
             def climb(way: Way, some: list[tuple[int, list[Part]]]) -> None:

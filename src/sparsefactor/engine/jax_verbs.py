@@ -188,6 +188,10 @@ class DeviceMatrix:
         """(N, r) Y'L."""
         return np.asarray(self.asked(matrix.matrix_back, L))
 
+    def power(self, V: Array) -> Array:
+        """(N, r) Y'Y V."""
+        return self.back(self.times(V))
+
     def filled(self, L: Any, V: Array) -> tuple[DeviceMatrix, float, float]:
         """The matrix with L V' in its holes; the sums of squares of what changed there, and of what is there now."""
         change, size = self.asked(matrix.change_in_holes, L, V)

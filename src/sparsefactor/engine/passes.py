@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,9 @@ class Passes:
         """
         alone = self.exchange is HERE and len(rounds) == 1
         tree = Tree()
-        for own, parts in rounds:
+        for (own, parts), following in zip_longest(rounds, rounds[1:]):
+            if following is not None:
+                self.blocks.ahead(following.parts)
             run_parts(kernel, [(first, last, *args(b, p, own)) for p, (b, first, last) in enumerate(parts)])
             self.blocks.release(parts)
             if not alone:

@@ -55,6 +55,8 @@ class StartMatrix:
     def part(self, chunk: int) -> Array:
         """A chunk of rows of the matrix."""
         rows = self.chunks[chunk]
+        if rows.start in self.of_tile:
+            self.data.ahead(slice(rows.start + self.data.tile, rows.start + 2 * self.data.tile))
         Y = self.data.Y[rows].astype(np.float64)
         if self.base is not None and self.data.design is not None:
             Y -= self.base[rows] @ self.data.design.basis
@@ -93,6 +95,15 @@ class StartMatrix:
         """(N, r) Y'L."""
         return np.asarray(self.added(lambda chunk: self.part(chunk).T @ L[self.chunks[chunk]]))
 
+    def power(self, V: Array) -> Array:
+        """(N, r) Y'Y V, in one reading of the matrix; V: (N, r)."""
+
+        def part(chunk: int) -> Array:
+            Y = self.part(chunk)
+            return np.asarray(Y.T @ (Y @ V))
+
+        return np.asarray(self.added(part))
+
     def filled(self, L: Array, V: Array) -> tuple[StartMatrix, float, float]:
         """The matrix with L V' in its holes; the sums of squares of what changed there, and of what is there now."""
         assert self.data.observed is not None
@@ -125,6 +136,9 @@ class SparseStartMatrix(StartMatrix):
 
     def back(self, L: Array) -> Array:
         return np.asarray(self.Y.back(L))
+
+    def power(self, V: Array) -> Array:
+        return self.back(self.times(V))
 
 
 class StartVerbs:

@@ -43,6 +43,7 @@ class StartMatrix(Protocol):
     def feature_gram(self) -> Array: ...
     def times(self, V: Array) -> Loadings: ...
     def back(self, L: Loadings) -> Array: ...
+    def power(self, V: Array) -> Array: ...
     def filled(self, L: Loadings, V: Array) -> tuple[StartMatrix, float, float]: ...
 
 
@@ -129,3 +130,22 @@ class Verbs(Protocol):
     def vi_likelihood(self, rows: VIRows, F: Array) -> float: ...
     def vi_assignment_gain(self, rows: VIRows, message: Message) -> Array: ...
     def vi_shears(self, rows: VIRows, message: Message) -> ShearProfiles: ...
+
+
+# What a verb returns, each by its kind: "r" rows or whatever else the engine keeps, "l" a list of such, "v" what is
+# small and the host's, "g" rows that are fetched to the host. Kinds of one letter are of a verb that returns one thing.
+KINDS = {
+    "start_matrix": "r", "start_normals": "r", "start_turn": "r", "start_join": "r", "start_products": "v",
+    "start_bend": "vv", "vi_place": "r", "vi_fetch": "g", "gibbs_place": "r", "gibbs_fetch": "g", "gibbs_return": "r",
+    "gibbs_tally": "r", "gibbs_tally_add": "r", "gibbs_tally_fetch": "g", "gibbs_tally_return": "r", "vi_regress": "r",
+    "gibbs_regress": "r", "vi_spread": "v", "vi_slide": "r", "gibbs_products": "vv", "gibbs_slide": "r", "vi_draw": "r",
+    "vi_scatter": "r", "vi_at_draw": "r", "vi_take": "r", "vi_clear": "r", "vi_put": "r", "vi_turn": "r",
+    "vi_unsorted": "r", "vi_sortings": "l", "vi_sort": "rvv", "vi_order_modules": "r", "gibbs_deal": "r",
+    "gibbs_members": "r", "gibbs_module_counts": "vv", "vi_counts": "vv", "gibbs_counts": "vv", "vi_content": "v",
+    "vi_column_rss": "v", "gibbs_column_rss": "v", "vi_likelihood": "v", "vi_assignment_gain": "v", "vi_shears": "r",
+    "vi_row_pass": "rv", "gibbs_row_pass": "rv", "gibbs_shear": "rv", "gibbs_rotate": "rvv", "gibbs_columns": "rvv",
+    "gibbs_precisions": "rv",
+}  # fmt: skip
+# Of the matrix that starts see, and of a search for shears.
+MATRIX_KINDS = {"gram": "v", "feature_gram": "v", "times": "r", "back": "v", "power": "v", "filled": "rvv"}
+SHEARS_KINDS = {"profile": "v", "apply": "v"}

@@ -74,7 +74,14 @@ class Chain:
             self.keep(before)
 
     def keep(self, t: int) -> None:
-        """Hand draw number t to the sink, in the public orientation."""
+        """Hand draw number t to the sink."""
+        assert self.state is not None
+        state, unit = self.state, self.gibbs.data.unit
+        self.tally = self.gibbs.engine.gibbs_tally_add(self.tally, state.rows, state.scale * unit, state.F)
+        self.sink.keep(self.number, t, self.drawn())
+
+    def drawn(self) -> dict[str, Any]:
+        """The draw in the public orientation."""
         assert self.state is not None
         state = self.state
         rows = self.gibbs.engine.gibbs_fetch(state.rows, state.scale)
@@ -93,8 +100,7 @@ class Chain:
         if design is not None:
             values["intercept"] = design.intercepts(rows.base) * unit
             values["covariate_loadings"] = design.loadings(rows.base) * unit
-        self.tally = self.gibbs.engine.gibbs_tally_add(self.tally, state.rows, state.scale * unit, state.F)
-        self.sink.keep(self.number, t, values)
+        return values
 
     # ---- checkpoints ------------------------------------------------------------------------------------------
 

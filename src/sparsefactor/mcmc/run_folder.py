@@ -9,25 +9,22 @@ result.sf       moments and labelling, once the run is done
 from __future__ import annotations
 
 import errno
-import hashlib
-import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..atomic import sync
-from ..data import Data, chunks_of
-from ..model import Beta, Prior
+from ..data import Data
+from ..model import Prior
 from ..start import Start
 from ..storage.chunks import StoredDraws
 from ..storage.draws import Layout
+from ..storage.identity import digest, prior_digest
+from ..storage.identity import sole_writer as sole_writer
 from ..storage.record import made_by, read_record, write_record
 from ..storage.result import NAME
 from .checkpoint import Checkpoint, read_latest
@@ -71,36 +68,14 @@ def settings_of(data: Data, prior: Prior, engine: str, precision: str, **setting
     if data.design is not None and data.design.covariates is not None:
         hidden.append(data.design.basis)
         hidden += ["slab"] if data.design.slab else []
-    beta = isinstance(prior.inclusion, Beta)
-    given = [float(prior.inclusion.a), float(prior.inclusion.b)] if beta else [prior.inclusion]
-    # Left out where it is one, so that runs from before there were modules are known again.
-    left_out = {"inclusion", "groups", "factor_names"} | ({"n_modules"} if prior.n_modules == 1 else set())
-    given += [] if prior.groups is None else [np.asarray(prior.groups)]
-    named = {f.name: getattr(prior, f.name) for f in fields(prior) if f.name not in left_out}
-    named |= {
-        name: np.asarray(value, float).tolist() for name, value in named.items() if name.endswith(("_shape", "_rate"))
-    }
     return {
         **{name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()},
         "init": f"Start {digest(init.L, init.F)}" if isinstance(init, Start) else init,
         "engine": engine,
         "precision": precision,
         "X": digest(*arrays, *hidden),
-        "prior": digest(type(prior.inclusion).__name__, *given, json.dumps(named, default=str, sort_keys=True)),
+        "prior": prior_digest(prior),
     }
-
-
-def digest(*values: Any) -> str:
-    """A hash of arrays, numbers and text by content."""
-    total = hashlib.sha256()
-    for value in values:
-        array = value if len(getattr(value, "shape", ())) == 2 else np.ascontiguousarray(value)
-        total.update(f"{array.dtype.str}{array.shape}".encode())
-        # A matrix a few rows at a time: it may be in a file, or with others.
-        parts = (array[rows] for rows in chunks_of(array)) if array.ndim == 2 else (array,)
-        for part in parts:
-            total.update(np.ascontiguousarray(part).tobytes())
-    return total.hexdigest()[:32]
 
 
 def create(
@@ -207,22 +182,3 @@ def _record(path: Path) -> dict[str, Any]:
             "pass another path, or remove what is there"
         )
     return record
-
-
-@contextmanager
-def sole_writer(path: Path) -> Iterator[None]:
-    """Hold the run for this process; a second one is refused. The system lets go of it when the process ends."""
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(path / "lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise RuntimeError(
-            f"one process at a time may write a run; {str(path)!r} is being written by another; "
-            "wait for it, or pass another path"
-        ) from None
-    try:
-        yield
-    finally:
-        lock.release()

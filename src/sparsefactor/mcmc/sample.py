@@ -169,7 +169,7 @@ def sample(
     bars = Bars() if is_shown(progress) else None
     # Starts, sweeps and moments: no sum depends on the number of BLAS threads.
     with single_blas_thread(), bars or nullcontext():
-        data, prior = prepared(X, prior, n_factors, read=reader_for(client), **settings)
+        data, prior = prepared(X, prior, n_factors, read=reader_for(client, n_chains), **settings)
         stretches = stretches_of(data, prior, options, watcher, bars)
         result, verdict = run_until(stretches, options, watcher)
     if not verdict.ok:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..data import Data
 from ..engine import build_engine
+from ..engine.readers import jobs_on
 from ..gibbs.moves import moves_for
 from ..gibbs.sweep import Gibbs
 from ..model import Prior
@@ -24,6 +25,7 @@ from .chain import Chain
 from .checkpoint import Checkpoint
 from .cut import cut
 from .dispersed import optimum_start, searched_start
+from .elsewhere import Call, ChainElsewhere, starts_elsewhere
 from .finish import Draws, Signal, posterior
 from .options import Options
 from .progress import Display
@@ -40,6 +42,9 @@ def stretches_of(
     """The posterior with n_draws, then with twice as many, and so on: each goes on where the one before ended."""
     if isinstance(options.init, Start):
         options = replace(options, init=own_start(options.init, data, prior))
+    call = jobs_on(options.client, data, options.n_chains) if options.backend in ("auto", "cpu") else None
+    if call is not None:  # a chain is a job: what is done here is to wait for them
+        options = replace(options, client=None, backend="cpu", n_jobs=options.n_jobs or options.n_chains)
     n_threads = threads_per_chain(options.n_jobs, options.n_chains)
     engine = build_engine(data, prior, options.backend, n_threads, options.client)
     gibbs = Gibbs(data, prior, engine, moves_for(engine, options.moves))
@@ -51,10 +56,11 @@ def stretches_of(
         if options.until is not None:  # it may have gone on before
             options = replace(options, n_draws=max(options.n_draws, run_folder.draws_so_far(path)))
         while True:
-            yield sample_to(path, gibbs, prior, layout, labels, options, watcher, bars)
+            yield sample_to(path, gibbs, prior, layout, labels, options, watcher, bars, call)
             options = replace(options, n_draws=2 * options.n_draws)
     sink = MemoryDraws(layout, options.n_chains, options.n_draws)
-    chains = started(gibbs, options, sink, chain_starts(gibbs, prior, options, watcher, bars))
+    begin = chain_starts(gibbs, prior, options, watcher, bars, call)
+    chains = started(gibbs, options, sink, begin, call)
     while True:
         run_chains(chains, options.n_jobs, Display(chains, bars), watcher, None, options.checkpoint_seconds)
         result = posterior(prior, labels, *found(chains, sink, watcher), data, record_of("mcmc", options))
@@ -81,11 +87,12 @@ def sample_to(
     options: Options,
     watcher: Watcher,
     bars: Bars | None,
+    call: Call | None,
 ) -> MCMCPosterior:
     """Begin the run at `path`, or go on with it."""
     settings = options.settings(gibbs.data, prior, gibbs.engine.name)
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
-        begin = list(chain_starts(gibbs, prior, options, watcher, bars))
+        begin = list(chain_starts(gibbs, prior, options, watcher, bars, call))
 
         def save_starts(run: RunFolder) -> None:
             for chain in started(gibbs, options, run.draws(layout, options.n_chains, options.n_draws), begin):
@@ -107,7 +114,7 @@ def sample_to(
             sink.check([options.plan.kept(checkpoint.sweep) // run.chunk * run.chunk for checkpoint in found])
 
         checkpoints = run_folder.extend(run, options.n_draws, options.force, check)
-        chains = [Chain(number, gibbs, options.plan, sink) for number in range(options.n_chains)]
+        chains = [new_chain(number, gibbs, options, sink, call) for number in range(options.n_chains)]
         for chain in chains:
             chain.restore(checkpoints.pop(0))
             if chain.sweep:
@@ -132,23 +139,41 @@ def finished(run: RunFolder, n_draws: int) -> MCMCPosterior | None:
         return None
 
 
-def started(gibbs: Gibbs, options: Options, sink: Sink, begin: Iterable[Start]) -> list[Chain]:
+def new_chain(number: int, gibbs: Gibbs, options: Options, sink: Sink, call: Call | None) -> Chain:
+    """A chain here, or on workers."""
+    if call is None:
+        return Chain(number, gibbs, options.plan, sink)
+    return ChainElsewhere(number, gibbs, options.plan, sink, call)
+
+
+def started(
+    gibbs: Gibbs, options: Options, sink: Sink, begin: Iterable[Start], call: Call | None = None
+) -> list[Chain]:
     """Chains before their first sweep."""
     chains = []
     for number, start in enumerate(begin):
-        chain = Chain(number, gibbs, options.plan, sink)
+        chain = new_chain(number, gibbs, options, sink, call)
         chain.state = gibbs.start(start.L, start.F)
         chains.append(chain)
     return chains
 
 
 def chain_starts(
-    gibbs: Gibbs, prior: Prior, options: Options, watcher: Watcher, bars: Bars | None = None
+    gibbs: Gibbs,
+    prior: Prior,
+    options: Options,
+    watcher: Watcher,
+    bars: Bars | None = None,
+    call: Call | None = None,
 ) -> Iterator[Start]:
     """Where each chain sets out: for "auto" around the best optimum of a search of its own, else as `starts` has it."""
     if isinstance(options.init, Start):
         for _ in range(options.n_chains):
             yield options.init
+    elif options.init in ("auto", "optima") and call is not None:
+        if bars is not None:
+            bars.show("starts", f"VI looks for those of {options.n_chains} chains")
+        yield from starts_elsewhere(call, prior, options.init, options.n_chains, options.seed)
     elif options.init in ("auto", "optima"):
         sought = searched_start if options.init == "auto" else optimum_start
         plain = one_module(prior)

@@ -23,6 +23,7 @@ from .parts import as_json, decode, encode
 from .trees import Members, unpacked_bytes
 
 FORMAT = "sparsefactor posterior"
+FIT, RESULT = "fit.json", "result.sf"  # of the folder of a fit
 VERSION = 2  # 1 had every draw as it was in memory
 # Draws are mostly noise, which no level compresses; the zeros of sparse loadings, the first level does.
 COMPRESSION_LEVEL = 1
@@ -78,7 +79,7 @@ def load(path: str | PathLike[str], *, check: bool = True, max_bytes: int | None
     Parameters
     ----------
     path : path
-        A file of `save`, or the folder of a run that `sample` finished.
+        A file of `save`, or the folder (`path`) of what `sample` or `fit_vi` finished.
     check : bool
         Verify every byte of a run's draws now. False opens a large run at once, or one of which a part is damaged:
         draws are verified in any case when they are read.
@@ -98,6 +99,12 @@ def load(path: str | PathLike[str], *, check: bool = True, max_bytes: int | None
     >>> sf.load("fit.sf").n_factors
     1
     """
+    if (Path(path) / FIT).is_file():
+        if not (Path(path) / RESULT).is_file():
+            raise ValueError(
+                f"a fit must be done before it is loaded; {str(path)!r} is not; go on with it: fit_vi(..., path=path)"
+            )
+        return read_file(Path(path) / RESULT, max_bytes)
     if Path(path).is_dir():
         from .result import load_run  # it reads through this file
 

@@ -7,6 +7,8 @@ import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
+from os import PathLike
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -24,6 +26,7 @@ from ..progress import Bars, is_shown
 from ..record import record_of
 from ..start import INITS, Start, checked_init
 from .cavi import CAVI
+from .kept import fit_in
 from .modules import in_modules, moduled, one_module, under_modules
 from .prune import pruned
 from .result import elbo_shift, mean_signal, posterior
@@ -61,6 +64,8 @@ class Options:
     progress: bool | None
     callback: Callback | None
     client: Any = None
+    path: Path | None = None
+    checkpoint_seconds: float = 60.0
 
     def __post_init__(self) -> None:
         if self.n_trials != "auto":
@@ -68,7 +73,7 @@ class Options:
                 raise ValueError(f'n_trials must be "auto" or a whole number; got {self.n_trials!r}; choose one')
             checked_count("n_trials", self.n_trials)
         checked_count("max_iter", self.max_iter)
-        for name in ("tol", "rtol"):
+        for name in ("tol", "rtol", "checkpoint_seconds"):
             checked_number(name, getattr(self, name))
         checked_choice("activations", self.activations, get_args(Activations))
         for name in ("race", "accelerate", "prune", "average"):
@@ -107,6 +112,8 @@ def fit_vi(
     progress: bool | None = None,
     callback: Callback | None = None,
     client: Any = None,
+    path: str | PathLike[str] | None = None,
+    checkpoint_seconds: float = 60.0,
 ) -> VIPosterior:
     """Fit the sparse factor model to X by coordinate-ascent variational inference.
 
@@ -170,6 +177,12 @@ def fit_vi(
     client : dask.distributed.Client, optional
         Features then live on the workers of its cluster, which read them themselves where X is not in memory. The
         result is the same.
+    path : path, optional
+        A folder that the fit leaves its traces in. A call with the path and settings of an earlier one goes on with
+        it, however that ended, on a cluster or without one, and ends as a fit that was never stopped; where it was
+        done, its result is returned.
+    checkpoint_seconds : float
+        How often the state of the search is written there.
 
     Returns
     -------
@@ -205,6 +218,8 @@ def fit_vi(
         progress=progress,
         callback=callback,
         client=client,
+        path=None if path is None else Path(path),
+        checkpoint_seconds=checkpoint_seconds,
     )
     settings = {"center": center, "scale": scale, "covariates": covariates, "covariate_loadings": covariate_loadings}
     bars = Bars() if is_shown(progress) else None
@@ -214,6 +229,8 @@ def fit_vi(
         engine = build_engine(
             data, one_module(prior), options.backend, options.n_threads, client, any_precision=dtype is None
         )
+        if options.path is not None:
+            return fit_in(options.path, engine, prior, options, lambda noted: _fit(noted, prior, options, bars))
         return _fit(engine, prior, options, bars)
 
 

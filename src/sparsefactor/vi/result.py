@@ -94,14 +94,14 @@ def posterior(
         modules = summary(cavi, state)
     rows, columns = state.rows, state.columns
     mean = rows.eta * rows.mu
-    fit = (lambda i: mean[i] @ columns.f_mean) if signal is None else (lambda i: signal[:, i].T)
+    fits = None if signal is None else [lambda i: signal[:, i].T]
     labels = Labels.of(data)
     rest = data.less(rows.base)
     if data.design is not None:
         base = rows.base * data.unit
         sd = data.design.spread(rows.base_var) * data.unit
         labels = labels.with_base(data.design.intercepts(base), data.design.loadings(base), sd)
-    sums = fit_sums(rest, [fit], mean[None], columns.f_mean.T[None], cavi.prior.group_index)
+    sums = fit_sums(rest, fits, mean[None], columns.f_mean.T[None], cavi.prior.group_index)
     order, signs = arrangement(sums, mean)
     sums = sums.take(order)
     rows, columns = taken(cavi.engine, rows, columns, order, signs)

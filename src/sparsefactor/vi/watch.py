@@ -100,6 +100,8 @@ class Watcher:
 
     def tell(self, trial: Trial) -> None:
         """Raises Stopped where the callback returns True."""
+        if getattr(trial.cavi.engine, "replaying", False):
+            return  # it was told before
         show = self.bars is not None and self.pace.due()
         if self.callback is None and not show:
             return

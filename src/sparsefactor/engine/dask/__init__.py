@@ -7,7 +7,10 @@ shards send the branches of the tree that they have, the client adds them, and s
 it. So there is one text of every verb, and the bits of a result do not depend on who has which rows.
 
     shard.py     a worker's rows, and the verbs run on them
-    cluster.py   shards on workers: calls, answers, and what is done when a worker is lost
+    workers.py   who takes part, and which rows each gets
+    places.py    shards on workers: messages, and what is done when a worker is lost
+    gathering.py sums that neighbours add up before the client gets them
+    cluster.py   verbs asked of all shards, and what they return
     engine.py    the engine at the client, its rows handles
     loading.py   the data: read by the workers, or sent to them
 """

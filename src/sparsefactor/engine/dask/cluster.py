@@ -1,36 +1,20 @@
-"""Shards on workers: calls of all of them at once, and what is done when a worker is lost or does not answer."""
+"""Calls of all shards at once: a verb, its sums along the way, and what it returns."""
 
 from __future__ import annotations
 
-import logging
 import pickle
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...data.tiles import Tree, tile_rows
-from ...errors import needs
+from ...data.tiles import Tree
 from ...kernels.exchange import Exchange
-from ...version import __version__
-from ..blocks import span_bounds
-from ..threads import split
-from .shard import Aborted, Answer, Call, Kept, Key, Reply, Shard, ShardLostError
-
-logger = logging.getLogger("sparsefactor")
-
-# A worker that has not answered is given up after so many times what those took who have (where nobody has, what an
-# answer ever took), and so many seconds at least.
-PATIENCE, LEAST_PATIENCE = 10.0, 60.0
-LOOK = 0.5  # seconds between looks at who has not
-FIRST_PATIENCE = 300.0  # while data are read and kernels compiled
-PLACE_PATIENCE = 30.0  # with a worker that is to have a shard
-# States are saved when so many seconds' work would have to be done again, and so many times what saving takes.
-SAVE_AFTER, SAVE_SHARE = 60.0, 20.0
+from .gathering import gathered
+from .places import Shards
+from .shard import Aborted, Answer, Call, Held, Kept, Key
 
 
 class Cut(NamedTuple):
@@ -53,13 +37,6 @@ class Handle:
         self.cluster.free.append(self.key)
 
 
-class Place(NamedTuple):
-    """Where a shard is."""
-
-    worker: str
-    actor: Any
-
-
 class ClientExchange(Exchange):
     """Of one who has no rows: all sums come from the shards."""
 
@@ -67,8 +44,10 @@ class ClientExchange(Exchange):
         self.cluster = cluster
 
     def total(self, nodes: Any, needed: bool = False) -> tuple[Any, ...]:
-        branches = [node for sent in self.cluster.receive() for node in sent]
-        total = Tree(branches).total()
+        sent = self.cluster.receive()
+        if isinstance(sent[0], Held):
+            sent = gathered(self.cluster, sent[0].key)
+        total = Tree(node for own in sent for node in own).total()
         if needed:
             self.cluster.answer(total)
         return total
@@ -87,129 +66,13 @@ class ClientExchange(Exchange):
         return list(enumerate(self.cluster.bounds))
 
 
-class Cluster:
+class Cluster(Shards):
     """The shards of one data set. One verb at a time, whoever asks."""
 
     def __init__(self, client: Any, shape: tuple[int, int], masked: bool = False) -> None:
-        """shape: (G, N). masked: rows are dealt out by span, since what samples add to Gram matrices is summed so."""
-        self.client, self.shape = client, shape
-        workers = workers_of(client)
-        self.bounds = shard_bounds(*shape, len(workers), masked)
-        self.lock = threading.RLock()
+        super().__init__(client, shape, masked)
         self.free: deque[Key] = deque()
-        self.number = 0
         self.exchange = ClientExchange(self)
-        # For each shard: where it is, what it was asked since it was last saved, how it is made, and what was saved.
-        n = len(self.bounds)
-        self.seen = [0] * n  # messages
-        self.log: list[list[bytes]] = [[] for _ in range(n)]
-        self.made: list[list[bytes]] = [[] for _ in range(n)]  # of data and engines, never forgotten
-        self.saved: list[bytes | None] = [None] * n
-        self.sent: list[deque[Any]] = [deque() for _ in range(n)]
-        self.last: list[Reply | None] = [None] * n
-        self.waiting: list[Any] = [None] * n
-        self.since, self.cost, self.begun = time.monotonic(), 0.0, 0.0
-        self.posted = self.log  # where the last message was noted
-        self.suspects: set[str] = set()  # workers that were lost, or did not answer
-        self.fresh = True  # nothing has been asked yet
-        self.slowest = 0.0  # seconds that an answer took since then
-        self.places = [self.placed(number, workers[number % len(workers)]) for number in range(n)]
-
-    # ---- shards ---------------------------------------------------------------------------------------------------
-
-    def placed(self, number: int, worker: str) -> Place:
-        """A new shard on a worker."""
-        threads = self.client.scheduler_info(n_workers=-1)["workers"].get(worker, {}).get("nthreads")
-        future = self.client.submit(
-            Shard, number, self.bounds, threads, actor=True, workers=[worker], pure=False, allow_other_workers=False
-        )
-        rows = self.bounds[number]
-        logger.info("features %d to %d are on %s", rows.start + 1, rows.stop, worker)
-        return Place(worker, future.result(timeout=PLACE_PATIENCE))
-
-    def replace(self, number: int, why: str) -> None:
-        """Another shard in the place of one that is lost, brought up to where that one was."""
-        rows, lost = self.bounds[number], self.places[number].worker
-        for attempt in range(5):
-            self.suspects.add(lost)
-            busy = {place.worker for place in self.places}
-            others = [worker for worker in workers_of(self.client) if worker not in self.suspects]
-            if not others:  # one may come back, or a new one come up
-                time.sleep(1.0 + attempt)
-                others = workers_of(self.client)
-            worker = next((worker for worker in others if worker not in busy), others[(number + attempt) % len(others)])
-            logger.warning(
-                "features %d to %d: worker %s is lost (%s); they go to %s", rows.start + 1, rows.stop, lost, why, worker
-            )
-            try:
-                self.places[number] = self.placed(number, worker)
-                self.seen[number] = 0
-                again, last = list(self.made[number]), []
-                if self.posted is self.made:
-                    again, last = again[:-1], again[-1:]
-                if self.saved[number] is not None:
-                    again.append(self.request(None, "restore", (self.saved[number],), "v", 0))
-                again += self.log[number] + last
-                for message in again[:-1]:
-                    self.heard(number, self.send(number, message).result(timeout=FIRST_PATIENCE))
-                self.waiting[number] = self.send(number, again[-1])
-                return
-            except (OSError, TimeoutError, ShardLostError, ValueError) as problem:
-                lost, why = worker, str(problem)
-        raise RuntimeError(
-            f"a lost worker's features must find another; features {rows.start + 1} to {rows.stop} did not in five "
-            f"attempts ({why}); look at the workers' logs, and run again"
-        )
-
-    # ---- messages ----------------------------------------------------------------------------------------------------
-
-    def send(self, number: int, message: bytes) -> Any:
-        future = self.places[number].actor.ask(self.seen[number], message)
-        self.seen[number] += 1
-        return future
-
-    def heard(self, number: int, reply: bytes) -> Reply:
-        found: Reply = pickle.loads(reply)
-        if isinstance(found.error, ShardLostError):
-            raise found.error
-        return found
-
-    def request(self, target: Key | None, name: str, args: tuple[Any, ...], kinds: str, number: int) -> bytes:
-        return pickle.dumps(Call(number, target, name, args, kinds, ()), protocol=5)
-
-    def post(self, messages: Sequence[bytes], log: list[list[bytes]]) -> None:
-        """A message to each shard."""
-        self.begun, self.posted = time.monotonic(), log
-        for number, message in enumerate(messages):
-            log[number].append(message)
-            try:
-                self.waiting[number] = self.send(number, message)
-            except (OSError, ValueError) as problem:  # it is known already that the worker is gone
-                self.replace(number, str(problem))
-
-    def hear(self) -> None:
-        """What all shards that were written to have to say."""
-        taken: list[float] = []  # seconds, of those who have answered
-        least = FIRST_PATIENCE if self.fresh else LEAST_PATIENCE
-        while pending := [number for number, future in enumerate(self.waiting) if future is not None]:
-            for number in pending:
-                try:
-                    reply = self.heard(number, self.waiting[number].result(timeout=LOOK))
-                except TimeoutError:
-                    now = time.monotonic() - self.begun
-                    usual = float(np.median(taken)) if taken else self.slowest
-                    if (taken or not self.fresh) and now > max(least, PATIENCE * usual):
-                        self.replace(number, f"no answer for {now:.0f} s")
-                        taken.clear()
-                    continue
-                except (OSError, ShardLostError, ValueError) as problem:
-                    self.replace(number, str(problem))
-                    continue
-                self.waiting[number], self.last[number] = None, reply
-                self.sent[number].extend(reply.sent)
-                taken.append(time.monotonic() - self.begun)
-        if taken and not self.fresh:
-            self.slowest = max(self.slowest, *taken)
 
     def receive(self) -> list[Any]:
         """What the shards' verbs have sent next."""
@@ -222,11 +85,6 @@ class Cluster:
         """What the verbs wait for."""
         message = pickle.dumps(Answer(value), protocol=5)
         self.post([message] * len(self.bounds), self.log)
-
-    def refuse_errors(self) -> None:
-        for reply in self.last:
-            if reply is not None and reply.error is not None:
-                raise reply.error
 
     def call(
         self, target: Handle, name: str, args: tuple[Any, ...], kinds: str, local: Callable[..., Any]
@@ -340,26 +198,6 @@ class Cluster:
                     self.log[number].append(message)
                     self.waiting[number] = self.send(number, message)
 
-    # ---- states saved -----------------------------------------------------------------------------------------------
-
-    def save_now_and_then(self) -> None:
-        """So that a lost shard has little to do again."""
-        now = time.monotonic()
-        if now - self.since > max(SAVE_AFTER, SAVE_SHARE * self.cost):
-            self.save()
-
-    def save(self) -> None:
-        begun = time.monotonic()
-        self.number += 1
-        message = self.request(None, "save", (), "g", self.number)
-        self.post([message] * len(self.bounds), self.log)
-        self.hear()
-        self.refuse_errors()
-        self.saved = [reply.values[0] if reply is not None else None for reply in self.last]
-        self.log = [[] for _ in self.bounds]
-        self.since = time.monotonic()
-        self.cost = self.since - begun
-
 
 def part_of(arg: Any, rows: slice) -> Any:
     """An argument as the holder of some rows is to have it."""
@@ -370,52 +208,3 @@ def part_of(arg: Any, rows: slice) -> Any:
     if isinstance(arg, tuple) and hasattr(arg, "_fields") and any(isinstance(value, Cut) for value in arg):
         return type(arg)(*(part_of(value, rows) for value in arg))
     return arg
-
-
-def workers_of(client: Any) -> list[str]:
-    """The cluster's workers, in an order of their own."""
-    found = sorted(client.scheduler_info(n_workers=-1)["workers"])
-    if not found:
-        raise RuntimeError(
-            "a cluster must have workers; this one has none; start some, or wait: client.wait_for_workers(1)"
-        )
-    return found
-
-
-def shard_bounds(G: int, N: int, n_workers: int, masked: bool) -> list[slice]:
-    """The rows of each shard: whole tiles, or whole spans of them."""
-    tile = tile_rows(G, N)
-    n_tiles = -(-G // tile)
-    starts = [first for first, _ in span_bounds(n_tiles)] if masked else list(range(n_tiles))
-    cuts = [starts[first] for first, _ in split(len(starts), n_workers)] + [n_tiles]
-    return [slice(first * tile, min(last * tile, G)) for first, last in pairwise(cuts)]
-
-
-def check_client(client: Any) -> None:
-    """Refuse what is no client, and workers that could not take part."""
-    try:
-        from distributed import Client
-    except ImportError as problem:
-        raise needs("client=", "distributed", "dask", problem) from problem
-    if not isinstance(client, Client):
-        raise TypeError(f"client must be a dask.distributed Client; got a {type(client).__name__}; pass Client(...)")
-    if client.status != "running":
-        raise RuntimeError(f"the client must be connected to its scheduler; it is {client.status}; make a new one")
-    workers_of(client)
-
-    def version_here() -> str | None:  # in here, so that it is sent as it stands to workers that lack the package
-        from importlib import import_module
-
-        try:
-            return str(import_module("sparsefactor").__version__)
-        except ImportError:
-            return None
-
-    found = client.run(version_here)
-    for worker, version in found.items():
-        if version != __version__:
-            what = "has none" if version is None else f"has version {version}"
-            raise RuntimeError(
-                f"every worker must have sparsefactor {__version__}, as this process has; {worker} {what}; install the "
-                "same version there"
-            )

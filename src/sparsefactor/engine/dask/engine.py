@@ -10,26 +10,13 @@ import numpy as np
 
 from ...data import Data
 from ...kernels.contract import Array, GibbsColumns, GibbsRows, Message, Sums, VIColumns, VIRows
+from ...kernels.verbs import KINDS
 from ...model import Prior
 from ..pinned import extended
 from .cluster import Cluster, Cut, Handle
 from .loading import ClusterData, sent
 from .shard import engine_on
 
-# What a verb returns, each by its kind: "r" rows or whatever else is kept on the workers, "l" a list of such, "v" what
-# the client has. Kinds of one letter are of a verb that returns one thing. Those of "g" are joined by row.
-VERBS = {
-    "start_matrix": "r", "start_normals": "r", "start_turn": "r", "start_join": "r", "start_products": "v",
-    "start_bend": "vv", "vi_place": "r", "vi_fetch": "g", "gibbs_place": "r", "gibbs_fetch": "g", "gibbs_return": "r",
-    "gibbs_tally": "r", "gibbs_tally_add": "r", "gibbs_tally_fetch": "g", "gibbs_tally_return": "r", "vi_regress": "r",
-    "gibbs_regress": "r", "vi_spread": "v", "vi_slide": "r", "gibbs_products": "vv", "gibbs_slide": "r", "vi_draw": "r",
-    "vi_scatter": "r", "vi_at_draw": "r", "vi_take": "r", "vi_clear": "r", "vi_put": "r", "vi_turn": "r",
-    "vi_unsorted": "r", "vi_sortings": "l", "vi_sort": "rvv", "vi_order_modules": "r", "gibbs_deal": "r",
-    "gibbs_members": "r", "gibbs_module_counts": "vv", "vi_counts": "vv", "gibbs_counts": "vv", "vi_content": "v",
-    "vi_column_rss": "v", "gibbs_column_rss": "v", "vi_likelihood": "v", "vi_assignment_gain": "v", "vi_shears": "r",
-    "vi_row_pass": "rv", "gibbs_row_pass": "rv", "gibbs_shear": "rv", "gibbs_rotate": "rvv", "gibbs_columns": "rvv",
-    "gibbs_precisions": "rv",
-}  # fmt: skip
 # Arguments of the host's that have a row for each feature: by verb, their places, and the axis of the rows.
 OF_THE_HOST = {
     "vi_place": ((0, 1), 0), "gibbs_place": ((0,), 0), "gibbs_tally_return": ((0,), 1), "start_turn": ((0,), 0),
@@ -62,7 +49,7 @@ class DaskEngine:
 
     def __getattr__(self, name: str) -> Any:
         """A verb."""
-        if name not in VERBS:
+        if name not in KINDS:
             raise AttributeError(name)
         from functools import partial, wraps
 
@@ -76,12 +63,12 @@ class DaskEngine:
             Cut(arg, axis) if place in places and isinstance(arg, np.ndarray) else by_row(arg, G)
             for place, arg in enumerate(args)
         )
-        found = self.cluster.call(self.handle, name, dealt, VERBS[name], getattr(self.local, name))
+        found = self.cluster.call(self.handle, name, dealt, KINDS[name], getattr(self.local, name))
         wrapped = tuple(self._wrapped(name, each) for each in found)
         return wrapped if len(wrapped) > 1 else wrapped[0]
 
     def _wrapped(self, name: str, found: Any) -> Any:
-        if VERBS[name] == "g":
+        if KINDS[name] == "g":
             return joined(found, 1 if name == "gibbs_tally_fetch" else 0)
         if name == "start_matrix":
             return RemoteMatrix(self.cluster, found)
@@ -131,7 +118,8 @@ class RemoteMatrix:
         self.scale: float = handle.local.scale
 
     def _ask(self, name: str, kinds: str, *args: Any) -> tuple[Any, ...]:
-        args = tuple(Cut(arg) if name != "times" and is_loadings(arg, self.cluster) else arg for arg in args)
+        if name not in ("times", "power"):  # whose argument has a row for each sample
+            args = tuple(Cut(arg) if is_loadings(arg, self.cluster) else arg for arg in args)
         return self.cluster.call(self.handle, name, args, kinds, getattr(self.handle.local, name))
 
     def gram(self) -> Array:
@@ -145,6 +133,9 @@ class RemoteMatrix:
 
     def back(self, L: Any) -> Array:
         return np.asarray(self._ask("back", "v", L)[0])
+
+    def power(self, V: Array) -> Array:
+        return np.asarray(self._ask("power", "v", V)[0])
 
     def filled(self, L: Any, V: Array) -> tuple[RemoteMatrix, float, float]:
         handle, change, size = self._ask("filled", "rvv", L, V)

@@ -17,7 +17,8 @@ from ...data.matrix import BY_ROW, OF_THE_WHOLE
 from ...data.sources import Source, source_of
 from ...data.tiles import Tree
 from ...names import checked_names
-from .cluster import Cluster, check_client, shard_bounds
+from .cluster import Cluster
+from .workers import check_client, shard_bounds
 
 
 class Elsewhere:
@@ -63,6 +64,7 @@ class ClusterData(Data):
     """A matrix that the workers of a cluster have."""
 
     cluster: Any = None
+    base: Any = None  # (G, d) loadings on the design's directions that were taken off
 
     def at_ordinary_size(self) -> Data:
         known = {name: getattr(self, name) for name in OF_THE_WHOLE}
@@ -89,6 +91,19 @@ class ClusterData(Data):
         parts = self.cluster.each("residual", [(self.design,)] * n)
         squares = self.cluster.each("residual_squares", [(self.design, biggest_of(parts))] * n)
         return with_measures(replace(self, design=None), parts, [value for own in squares for value in own])
+
+    def less(self, base: NDArray[np.float64]) -> Data:
+        return self if self.design is None else replace(super().less(base), base=base)  # type: ignore[call-arg]
+
+    def fit_parts(self, L: NDArray[np.float64], F: NDArray[np.float64], group: Any) -> tuple[Any, list[Any]]:
+        """As `explained.fit_parts` of all rows, each shard its own."""
+        n_groups = 1 if group is None else int(group.max()) + 1
+        own = [
+            (None if self.base is None else self.base[rows], L[:, rows], F, None if group is None else group[rows])
+            for rows in self.cluster.bounds
+        ]
+        parts = self.cluster.each("fit_parts", [(*mine, n_groups) for mine in own])
+        return np.concatenate([part[0] for part in parts], axis=2), [node for part in parts for node in part[1]]
 
     def without(self, L: NDArray[np.float64], F: NDArray[np.float64]) -> Data:
         left: Any = Less(self.Y, self.observed, L, F)
@@ -120,14 +135,16 @@ def with_measures(data: ClusterData, parts: list[dict[str, Any]], squares: list[
     return data
 
 
-def reader_on(client: Any) -> Callable[..., Data]:
-    """As `as_data`, for data that are to be on a client's workers."""
+def reader_on(client: Any, little: int = 0) -> Callable[..., Data]:
+    """As `as_data`, for data that are to be on a client's workers; those of so few bytes are read into this process."""
     check_client(client)
 
     def read(X: Any, *, center: bool = False, scale: bool = False, dtype: Any = np.float64) -> Data:
         source = None if isinstance(X, Data) else source_of(X)
         if source is None:
             return as_data(X, center=center, scale=scale, dtype=dtype)  # sent when the engine is built
+        if source.shape[0] * source.shape[1] * np.dtype(dtype).itemsize <= little:
+            return as_data(X, center=center, scale=scale, dtype=dtype).in_memory()
         return held(client, source, checked_flag("center", center), checked_flag("scale", scale), checked_dtype(dtype))
 
     return read

@@ -12,10 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...data import Data
+from ...data.matrix import BY_ROW
 from ...data.tiles import Node, Tree
+from ...explained import fit_parts
 from ...kernels.exchange import Exchange
 from ...model import Prior
 from ..threads import single_blas_thread
+
+# So many shards send all they have to the client. Where there are more, neighbours add up first what has so many bytes.
+FEW, MUCH = 4, 2**15
 
 Key = tuple[int, int]  # of what is kept: the number of the call that made it, and its place in what that returned
 
@@ -55,6 +60,12 @@ class Reply(NamedTuple):
     error: BaseException | None = None
 
 
+class Held(NamedTuple):
+    """In the place of branches of the tree that a shard keeps, for others to add up with their own."""
+
+    key: Key  # the number of the call, and of the sum within it
+
+
 class ShardLostError(Exception):
     """A shard has not seen all that was asked before: it is a new one."""
 
@@ -69,12 +80,27 @@ class ShardExchange(Exchange):
     def __init__(self, number: int, bounds: list[slice]) -> None:
         self.number, self.bounds = number, bounds
         self.sent: list[Any] = []
+        self.held: dict[Key, list[Node]] = {}
+        self.call = 0  # the number of the one that runs
         self.replies: SimpleQueue[Reply] = SimpleQueue()
         self.answers: SimpleQueue[Any] = SimpleQueue()
 
     def total(self, nodes: Any, needed: bool = False) -> tuple[Any, ...]:
-        self.sent.append(list(nodes))
+        self.sent.append(self.kept(list(nodes)))
         return self.ask() if needed else Tree(nodes).total()
+
+    def kept(self, nodes: list[Node]) -> Any:
+        """What is sent of branches: themselves, or where there are many shards and much in them, that they are here."""
+        if len(self.bounds) <= FEW or sum(np.asarray(values).nbytes for values in nodes[0].values) < MUCH:
+            return nodes
+        key = self.call, len(self.held)
+        self.held[key] = nodes
+        return Held(key)
+
+    def begin(self, call: int) -> None:
+        """A call; what was held for others during the one before is no longer asked for."""
+        self.call = call
+        self.held = {}
 
     def gather(self, values: Any) -> Any:
         self.sent.append(values)
@@ -107,6 +133,7 @@ class Shard:
         self.seen = 0
         self.data: Data | None = None
         self.held: Any = None
+        self.worker = _worker_here()
         threading.Thread(target=self._work, name=f"sparsefactor-shard-{number}", daemon=True).start()
 
     def ask(self, seen: int, message: bytes) -> bytes:
@@ -133,6 +160,7 @@ class Shard:
             del call
 
     def _run(self, call: Call) -> list[Any]:
+        self.exchange.begin(call.number)
         for key in call.free:
             self.kept.pop(key, None)
         target = self if call.target is None else self.kept[call.target]
@@ -148,6 +176,41 @@ class Shard:
 
     def _own(self, arg: Any) -> Any:
         return self.kept[arg.key] if isinstance(arg, Kept) else arg
+
+    # ---- sums of neighbours, on the worker's event loop: nobody waits there for one who waits ------------------------
+
+    async def handed(self, key: Key) -> bytes:
+        """The branches that we hold."""
+        return pickle.dumps(self.exchange.held[key], protocol=5)
+
+    async def gathered(self, key: Key, others: list[tuple[str, str]], patience: float) -> bytes:
+        """Our branches added up with those of the shards that follow, by worker and actor; or which did not answer."""
+        import asyncio
+
+        found = await asyncio.gather(*(self._fetched(key, *other, patience) for other in others))
+        missing = [number for number, nodes in enumerate(found) if nodes is None]
+        if missing:
+            return pickle.dumps((None, missing))
+        return await asyncio.to_thread(self._joined, key, found)
+
+    async def _fetched(self, key: Key, worker: str, actor: str, patience: float) -> bytes | None:
+        import asyncio
+
+        from distributed.actor import Actor
+
+        try:
+            return await asyncio.wait_for(
+                _answer(Actor(Shard, worker, actor, worker=self.worker).handed(key)), patience
+            )
+        except (OSError, TimeoutError, KeyError, RuntimeError, ValueError):
+            return None
+
+    def _joined(self, key: Key, found: list[Any]) -> bytes:
+        tree = Tree(self.exchange.held[key])
+        for nodes in found:
+            for node in pickle.loads(nodes):
+                tree.add_node(node)
+        return pickle.dumps((tree.nodes, []), protocol=5)
 
     # ---- the data -------------------------------------------------------------------------------------------------
 
@@ -198,6 +261,11 @@ class Shard:
         assert self.data is not None
         return replace(self.data, design=design).residual().chunk_squares(biggest)
 
+    def fit_parts(self, base: Any, L: Any, F: Any, group: Any, n_groups: int) -> tuple[Any, Any]:
+        """What our rows add to what a fit explains; base: loadings on a design's directions, to be taken off."""
+        assert self.data is not None
+        return fit_parts(self.data if base is None else self.data.less(base), None, L, F, group, n_groups)
+
     def values(self, first: int, last: int) -> tuple[Any, Any]:
         """Y and the mask of some of our rows, by their numbers among all."""
         assert self.data is not None
@@ -223,6 +291,20 @@ class Shard:
         self.kept.update(_Unpickler(io.BytesIO(saved), self).load())
 
 
+async def _answer(future: Any) -> Any:
+    return await future
+
+
+def _worker_here() -> Any:
+    """The Dask worker that this is on; None where there is none."""
+    from distributed import get_worker
+
+    try:
+        return get_worker()
+    except ValueError:
+        return None
+
+
 def engine_on(data: Data, prior: Prior, extended: Prior | None, n_threads: int | None, exchange: Exchange) -> Any:
     """The CPU engine for some rows, around which stands that of a design."""
     from ..cpu import CpuEngine
@@ -237,13 +319,10 @@ def engine_on(data: Data, prior: Prior, extended: Prior | None, n_threads: int |
 
 def measured(data: Data) -> dict[str, Any]:
     """What is measured of some rows of a matrix; sums over rows as branches of the tree."""
-    by_row = {name: getattr(data, name) for name in ("row_count", "row_sum", "row_ss", "centred_ss")}
-    tree = Tree(
-        Node(0, number, (data.tile_squares(tile),)) for number, tile in enumerate(data.tiles(), data.first_tile)
-    )
+    by_row = {name: getattr(data, name) for name in BY_ROW}
     seen = None if data.observed is None else sum(data.observed[rows].sum(axis=0) for rows in data.chunks())
-    biggest = max(max(float(data.Y[rows].max()), -float(data.Y[rows].min())) for rows in data.chunks())
-    return by_row | {"column_ss": tree.nodes, "column_count": seen, "biggest": biggest}
+    found = data.measures
+    return by_row | {"column_ss": found.column_ss, "column_count": seen, "biggest": found.biggest}
 
 
 def _is_engine(value: Any) -> bool:
