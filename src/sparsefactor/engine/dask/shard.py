@@ -133,7 +133,7 @@ class Shard:
         self.seen = 0
         self.data: Data | None = None
         self.held: Any = None
-        self.worker = _worker_here()
+        self.reach = _reach()
         threading.Thread(target=self._work, name=f"sparsefactor-shard-{number}", daemon=True).start()
 
     def ask(self, seen: int, message: bytes) -> bytes:
@@ -295,14 +295,16 @@ async def _answer(future: Any) -> Any:
     return await future
 
 
-def _worker_here() -> Any:
-    """The Dask worker that this is on; None where there is none."""
-    from distributed import get_worker
-
+def _reach() -> Any:
+    """How to get at another shard from the Dask worker that this is on; None where there is none."""
     try:
-        return get_worker()
-    except ValueError:
+        from distributed import get_worker
+        from distributed.actor import Actor
+
+        worker = get_worker()
+    except (ImportError, ValueError):
         return None
+    return lambda address, key: Actor(Shard, address, key, worker=worker)
 
 
 def engine_on(data: Data, prior: Prior, extended: Prior | None, n_threads: int | None, exchange: Exchange) -> Any:
