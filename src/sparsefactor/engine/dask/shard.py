@@ -196,12 +196,8 @@ class Shard:
     async def _fetched(self, key: Key, worker: str, actor: str, patience: float) -> bytes | None:
         import asyncio
 
-        from distributed.actor import Actor
-
         try:
-            return await asyncio.wait_for(
-                _answer(Actor(Shard, worker, actor, worker=self.worker).handed(key)), patience
-            )
+            return await asyncio.wait_for(_answer(self.reach(worker, actor).handed(key)), patience)
         except (OSError, TimeoutError, KeyError, RuntimeError, ValueError):
             return None
 
