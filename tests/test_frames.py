@@ -1,5 +1,7 @@
 """Results as frames with names, frames given back for frames, short reprs, and an HTML view for notebooks."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -151,7 +153,11 @@ def test_reprs_are_short(vi, mc) -> None:
         vi
     )
     assert f"ELBO {vi.elbo:,.2f}" in repr(vi)
-    assert "2 chains of 40 draws" in repr(mc)
+    assert "2 chains of 40 draws, not to be trusted yet; p.diagnostics() has the verdict" in repr(mc)
+    assert "not to be trusted yet" in mc._repr_html_()
+    assert "trusted" not in repr(mc.keep_chains([0]))  # of which nothing is known beforehand
+    agreeing = replace(mc, record={**mc.record, "trusted": True})
+    assert "2 chains of 40 draws, which agree" in repr(agreeing)
     assert "500 x 6" in repr(things[3])
 
 

@@ -413,6 +413,14 @@ def test_colours_have_contrast() -> None:
         assert 1.05 / (0.2126 * red + 0.7152 * green + 0.0722 * blue + 0.05) >= 3, color
 
 
+def test_long_names_are_cut_in_their_middle() -> None:
+    names = [f"a rather long name of a sample, number {j}" for j in range(20)]
+    cut = {short(name) for name in names}
+    assert len(cut) == 20
+    assert all(len(name) == 28 for name in cut)
+    assert short("short") == "short"
+
+
 def test_what_is_known_of_samples_is_matched_by_name() -> None:
     X = pd.DataFrame(RNG.standard_normal((20, 6)), index=[f"s{j}" for j in range(20)])
     p = sf.fit_vi(X, n_factors=2, n_trials=1)

@@ -47,9 +47,9 @@ def how(p: Any) -> str:
         trials = plural(len(p.trial_records), "trial")
         return f"variational inference, best of {trials}: ELBO {p.elbo:,.2f}, {p.status.name.lower().replace('_', ' ')}"
     n_chains, n_draws = p.permutations.shape[:2]
-    return (
-        f"Gibbs sampling: {plural(n_chains, 'chain')} of {plural(n_draws, 'draw')}; ask p.diagnostics() for a verdict"
-    )
+    told = {True: ", which agree", False: ", not to be trusted yet"}.get(p.record.get("trusted"), "")
+    drawn = f"{plural(n_chains, 'chain')} of {plural(n_draws, 'draw')}{told}"
+    return f"Gibbs sampling: {drawn}; p.diagnostics() has the verdict"
 
 
 def as_html(p: VIPosterior | MCMCPosterior) -> str:

@@ -38,6 +38,7 @@ def run_until(stretches: Iterator[MCMCPosterior], options: Options, watcher: Wat
             break
         logger.info("%d draws are not enough: %s", n_draws, verdict.text)
         stretch += 1
+    result.record["trusted"] = verdict.ok
     if watcher.stopped:
         result.record["ended"] = f"stopped by the callback with {n_draws} draws of {result.n_chains} chains"
     elif options.until is None:

@@ -25,6 +25,7 @@ SEQUENTIAL = "Blues"  # from white to dark by lightness alone
 DIVERGING = "RdBu_r"
 MOST_NAMES = 60  # names on an axis; more would overlap
 LONGEST_NAME = 28  # characters
+END_OF_NAME = 10  # of them
 MOST_PIXELS = 1200  # a panel has fewer pixels than this either way, at any usual resolution
 
 
@@ -59,7 +60,8 @@ def in_notebook() -> bool:
 def short(name: Any) -> str:
     """A name that fits on an axis; control characters are spelt out, and a dollar sign begins no formula."""
     text = shown(name, 10 * LONGEST_NAME)
-    text = text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
+    if len(text) > LONGEST_NAME:  # names often differ at their ends
+        text = f"{text[: LONGEST_NAME - END_OF_NAME - 1]}…{text[-END_OF_NAME:]}"
     return text.replace("$", r"\$")
 
 

@@ -160,6 +160,7 @@ class MCMCPosterior(Posterior):
             signs=self.signs[chosen],
             weights=weights,
             fit_sums=None if self.fit_sums is None else self.fit_sums.chains(chosen),
+            record={name: value for name, value in self.record.items() if name != "trusted"},  # that was of all
         )
         return rearranged(replace(kept, **reduced(kept, chain_shares(weights, len(chosen)))))
 
