@@ -156,28 +156,40 @@ class StartMaker:
         rng = np.random.default_rng([self.seed, 2])
         if not self.engine.data.is_complete:
             matrix = completed(self.engine, matrix, rank, rng)
-        s, V = leading_vectors(self.engine, matrix, rank, rng)
+        s, V, seen = decomposed(self.engine, matrix, rank, rng)
         root = np.sqrt(self.shape[1])
-        return Leading(self.engine, matrix.times(V * ((s > 0) / root)), V.T * root)
+        if seen is None:
+            L = matrix.times(V * ((s > 0) / root))
+        else:
+            L = self.engine.start_turn(seen[0], seen[1] * ((s > 0) / root))
+        return Leading(self.engine, L, V.T * root)
 
 
 def leading_vectors(engine: Engine, matrix: StartMatrix, rank: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """The leading singular values (rank,) of a matrix, and its right singular vectors (N, rank).
+    """The leading singular values (rank,) of a matrix, and its right singular vectors (N, rank)."""
+    return decomposed(engine, matrix, rank, rng)[:2]
+
+
+def decomposed(
+    engine: Engine, matrix: StartMatrix, rank: int, rng: np.random.Generator
+) -> tuple[Array, Array, tuple[Any, Array] | None]:
+    """As `leading_vectors`; and where Y V is known without reading the matrix again: loadings, and what to turn them by.
 
     Exact through the Gram matrix of the samples; through that of the features where they are fewer; randomised when
     both are many. A singular value lost in rounding has no direction of its own, and is zero.
     """
     G, N = engine.data.n_features, engine.data.n_samples
     if N <= EXACT_SIDE and max(G, rank) >= N:
-        return largest(matrix.gram(), rank)
+        return (*largest(matrix.gram(), rank), None)
     if G <= EXACT_SIDE:
         s, U = largest(matrix.feature_gram(), rank)
-        return s, np.where(s > 0, matrix.back(U) / np.where(s > 0, s, 1.0), 0.0)
+        return s, np.where(s > 0, matrix.back(U) / np.where(s > 0, s, 1.0), 0.0), None
     Q = rng.standard_normal((N, rank + OVERSAMPLED))
     for _ in range(POWERS):
         Q, _ = np.linalg.qr(matrix.power(Q))
-    s, W = largest(engine.start_products(matrix.times(Q)), rank)
-    return s, Q @ W
+    L = matrix.times(Q)
+    s, W = largest(engine.start_products(L), rank)
+    return s, Q @ W, (L, W)
 
 
 def largest(gram: Array, rank: int) -> tuple[Array, Array]:

@@ -89,7 +89,10 @@ class StartMatrix:
 
     def times(self, V: Array) -> Array:
         """Y V, as loadings of a start; V: (N, r)."""
-        return self._joined([self.part(chunk) @ V for chunk in range(len(self.chunks))], slice(0, V.shape[1]))
+        L = np.empty((self.data.n_features, V.shape[1]))  # at once: small arrays between large ones would keep memory
+        for chunk, rows in enumerate(self.chunks):
+            L[rows] = self.part(chunk) @ V
+        return L
 
     def back(self, L: Array) -> Array:
         """(N, r) Y'L."""

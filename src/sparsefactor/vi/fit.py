@@ -309,13 +309,14 @@ def best_of(trials: list[Trial]) -> Trial:
     """The trial with the highest ELBO."""
     best = max(trials, key=lambda trial: trial.elbo)
     finite = bool(np.isfinite(best.elbo))
-    if not finite or all_rounding(best.cavi, best.state):
+    if not finite or (best.sound is not best.state and all_rounding(best.cavi, best.state)):
         why = (
             "the factors explain these data to within rounding" if finite else "sums of squares of these data overflow"
         )
         single = best.cavi.data.is_single
         remedy = "pass dtype=float64" if single else "rescale X to unit variance, or raise noise_rate"
         raise ValueError(f"the ELBO must be one that this precision can compute; it is not, since {why}; {remedy}")
+    best.sound = best.state
     return best
 
 

@@ -64,6 +64,7 @@ class Trial:
         self.trace: list[tuple[int, float, float]] = []
         self.thinned = False
         self.fallback: VIState | None = None  # the optimum that a shear is trying to better
+        self.sound: VIState | None = None  # whose likelihood was seen to be more than rounding
 
     def branch(self, cavi: CAVI, state: VIState) -> Trial:
         """Another climb of this trial, which has made no iteration yet."""
