@@ -173,7 +173,7 @@ def leading_vectors(engine: Engine, matrix: StartMatrix, rank: int, rng: np.rand
 def decomposed(
     engine: Engine, matrix: StartMatrix, rank: int, rng: np.random.Generator
 ) -> tuple[Array, Array, tuple[Any, Array] | None]:
-    """As `leading_vectors`; and where Y V is known without reading the matrix again: loadings, and what to turn them by.
+    """As `leading_vectors`; and where Y V is known without another reading: loadings, and what to turn them by.
 
     Exact through the Gram matrix of the samples; through that of the features where they are fewer; randomised when
     both are many. A singular value lost in rounding has no direction of its own, and is zero.
