@@ -261,6 +261,7 @@ def test_a_scheduler_that_is_gone_is_an_error_soon(sim):
 
 def test_many_workers_add_up_among_themselves(sim, expected, monkeypatch):
     """With threads for processes, as they come up in no time; messages travel all the same."""
+    monkeypatch.setattr("sparsefactor.engine.dask.shard.FEW", 4)
     monkeypatch.setattr("sparsefactor.engine.dask.shard.MUCH", 0)
     asked = []
     monkeypatch.setattr("sparsefactor.engine.dask.gathering.ask", lambda *args: asked.append(args[2:4]) or ask(*args))

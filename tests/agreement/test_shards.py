@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from tests.agreement.cases import make_case, make_message, same_bits
 from tests.agreement.test_blocks import data_of
 from tests.helpers.problems import prior_for
-from tests.helpers.shards import Here
+from tests.helpers.shards import Future, Here
 
 from sparsefactor.data.tiles import tile_rows
 from sparsefactor.design import design_of
@@ -113,6 +114,43 @@ def test_many_shards_add_up_among_themselves(monkeypatch):
     engine = DaskEngine(case.data, case.prior, Here(5))
     assert same_bits(verbs_of(engine, case), expected)
     assert groups[:3] == [(0, 1), (1, 3), (3, 5)]
+    assert engine.cluster.passings > 10
+
+
+def test_who_lacks_a_message_or_a_sum_is_noticed(monkeypatch):
+    """The one gets it from the client, the other is made again; the sums are the same."""
+    monkeypatch.setattr("sparsefactor.engine.dask.shard.FEW", 2)
+    monkeypatch.setattr("sparsefactor.engine.dask.shard.MUCH", 0)
+    case = make_case("many tiles, complete", "feature")
+    expected = build_engine(case.data, case.prior)
+    engine = DaskEngine(case.data, case.prior, Here(5))
+    rows = engine.vi_place(np.ones((2100, 9)))
+    message, told = make_message(case, np.full(case.F.shape, 0.1)), []
+    monkeypatch.setattr(engine.cluster, "renew", lambda number, why: told.append(number))
+    places, lost = engine.cluster.places, []
+
+    class Deaf:
+        """An actor that is passed no message, and cannot fetch what the one after it holds, once."""
+
+        def __init__(self, actor):
+            self.actor = actor
+
+        def take_on(self, *args):
+            raise OSError("gone")
+
+        def gathered(self, key, others, patience):
+            if lost:
+                return self.actor.gathered(key, others, patience)
+            lost.append(key)
+            return Future(pickle.dumps((None, [0])))
+
+        def __getattr__(self, name):
+            return getattr(self.actor, name)
+
+    places[1] = places[1]._replace(actor=Deaf(places[1].actor))
+    found = engine.vi_row_pass(rows, message)[1]
+    assert same_bits(found, expected.vi_row_pass(expected.vi_place(np.ones((2100, 9))), message)[1])
+    assert told == [2]
 
 
 def test_every_verb_is_sent():

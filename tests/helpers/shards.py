@@ -25,6 +25,11 @@ class Actor:
     def key(self):
         return self
 
+    def take_on(self, key, message, others):
+        for actor in (self, *(actor for _, actor in others)):
+            actor.shard.passed = (key, message)
+        return Future(None)
+
     def gathered(self, key, others, patience):
         found = [asyncio.run(actor.shard.handed(key)) for _, actor in others]
         return Future(self.shard._joined(key, found))

@@ -90,7 +90,8 @@ class Cluster(Shards):
         self, target: Handle, name: str, args: tuple[Any, ...], kinds: str, local: Callable[..., Any]
     ) -> tuple[Any, ...]:
         """A verb on all shards, and `local` of one who has no rows: by kind, handles, its values, or shards' own."""
-        own = [tuple(part_of(arg, rows) for arg in args) for rows in self.bounds]
+        own = [tuple(part_of(arg, rows) for arg in args) for rows in (self.bounds if is_cut(args) else self.bounds[:1])]
+        own *= len(self.bounds) // len(own)
         nobodys = [arg.local if isinstance(arg, Handle) else part_of(arg, slice(0, 0)) for arg in args]
         return self.call_each(target, name, own, kinds, lambda: local(*nobodys), lasting=False)
 
@@ -111,7 +112,11 @@ class Cluster(Shards):
             self.number += 1
             free = () if lasting else tuple(self.free.popleft() for _ in range(len(self.free)))
             key = None if target is None else target.key
-            messages = [pickle.dumps(Call(self.number, key, name, own, kinds, free), protocol=5) for own in args]
+            one = all(own is args[0] for own in args)  # message for all of them
+            each = [
+                pickle.dumps(Call(self.number, key, name, own, kinds, free), protocol=5) for own in args[: one or None]
+            ]
+            messages = each * len(args) if one else each
             try:
                 self.post(messages, self.made if lasting else self.log)
                 found = local()
@@ -197,6 +202,14 @@ class Cluster(Shards):
                 if reply is not None and not reply.done:
                     self.log[number].append(message)
                     self.waiting[number] = self.send(number, message)
+
+
+def is_cut(args: Sequence[Any]) -> bool:
+    """Whether each shard gets something else."""
+    return any(
+        isinstance(arg, Cut) or (isinstance(arg, tuple) and any(isinstance(value, Cut) for value in arg))
+        for arg in args
+    )
 
 
 def part_of(arg: Any, rows: slice) -> Any:

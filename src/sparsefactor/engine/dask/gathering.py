@@ -7,13 +7,12 @@ others hold and adds it to its own; the client gets one sum from each group. Bra
 
 from __future__ import annotations
 
-import math
 import pickle
 import time
 from typing import Any
 
 from ...data.tiles import Node
-from ..threads import split
+from .passing import groups_of, others_of
 from .places import LEAST_PATIENCE, LOOK, PATIENCE, Shards
 from .shard import Key
 
@@ -22,7 +21,7 @@ ATTEMPTS = 10
 
 def gathered(shards: Shards, key: Key) -> list[list[Node]]:
     """What each group's shards hold under a key, added up as far as they are neighbours."""
-    groups = split(len(shards.bounds), math.isqrt(len(shards.bounds) - 1) + 1)
+    groups = groups_of(len(shards.bounds))
     found: list[Any] = [None] * len(groups)
     patience = max(LEAST_PATIENCE, PATIENCE * shards.slowest)
     for _ in range(ATTEMPTS):
@@ -46,9 +45,8 @@ def gathered(shards: Shards, key: Key) -> list[list[Node]]:
 
 def ask(shards: Shards, key: Key, first: int, last: int, patience: float) -> Any:
     """The first of a group, about all of it; None where it is known already that its worker is gone."""
-    others = [(place.worker, place.actor.key) for place in shards.places[first + 1 : last]]
     try:
-        return shards.places[first].actor.gathered(key, others, patience)
+        return shards.places[first].actor.gathered(key, others_of(shards, first, last), patience)
     except (OSError, RuntimeError, ValueError):
         return None
 

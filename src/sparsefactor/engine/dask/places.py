@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .shard import Call, Key, Reply, Shard, ShardLostError
+from .passing import passed_on
+from .shard import Call, Key, NotPassedOnError, Reply, Shard, ShardLostError
 from .workers import shard_bounds, workers_of
 
 logger = logging.getLogger("sparsefactor")
@@ -43,7 +44,7 @@ class Shards:
         workers = workers_of(client)
         self.bounds = shard_bounds(*shape, len(workers), masked)
         self.lock = threading.RLock()
-        self.number = 0  # of the last call
+        self.number, self.passings = 0, 0  # of the last call, and of the last message that was passed on
         # For each shard: where it is, what it was asked since it was last saved, how it is made, and what was saved.
         n = len(self.bounds)
         self.seen = [0] * n  # messages
@@ -119,13 +120,16 @@ class Shards:
     # ---- messages ----------------------------------------------------------------------------------------------------
 
     def send(self, number: int, message: bytes) -> Any:
-        future = self.places[number].actor.ask(self.seen[number], message)
+        try:
+            future = self.places[number].actor.ask(self.seen[number], message)
+        except RuntimeError as problem:  # how an actor says that its worker is lost
+            raise OSError(str(problem)) from problem
         self.seen[number] += 1
         return future
 
     def heard(self, number: int, reply: bytes) -> Reply:
         found: Reply = pickle.loads(reply)
-        if isinstance(found.error, ShardLostError):
+        if isinstance(found.error, ShardLostError | NotPassedOnError):
             raise found.error
         return found
 
@@ -133,12 +137,13 @@ class Shards:
         return pickle.dumps(Call(number, target, name, args, kinds, ()), protocol=5)
 
     def post(self, messages: Sequence[bytes], log: list[list[bytes]]) -> None:
-        """A message to each shard."""
+        """A message to each shard; one that is for all is the same object, and may be passed on among them."""
         self.begun, self.posted = time.monotonic(), log
+        short = passed_on(self, messages[0]) if all(message is messages[0] for message in messages) else None
         for number, message in enumerate(messages):
             log[number].append(message)
             try:
-                self.waiting[number] = self.send(number, message)
+                self.waiting[number] = self.send(number, short or message)
             except (OSError, ValueError) as problem:  # it is known already that the worker is gone
                 self.replace(number, str(problem))
 
@@ -156,6 +161,10 @@ class Shards:
                     if (taken or not self.fresh) and now > max(least, PATIENCE * usual):
                         self.replace(number, f"no answer for {now:.0f} s")
                         taken.clear()
+                    continue
+                except NotPassedOnError:
+                    self.seen[number] -= 1
+                    self.waiting[number] = self.send(number, self.posted[number][-1])
                     continue
                 except (OSError, ShardLostError, ValueError) as problem:
                     self.replace(number, str(problem))

@@ -19,8 +19,10 @@ from ...kernels.exchange import Exchange
 from ...model import Prior
 from ..threads import single_blas_thread
 
-# So many shards send all they have to the client. Where there are more, neighbours add up first what has so many bytes.
-FEW, MUCH = 4, 2**15
+# So many shards send all they have to the client. Where there are more, neighbours add up first what has so many bytes,
+# and pass messages on. On paper that is worth it from about ten (docs/scale.md).
+FEW, MUCH = 10, 2**15
+NOTHING_PASSED = (-1, b"")
 
 Key = tuple[int, int]  # of what is kept: the number of the call that made it, and its place in what that returned
 
@@ -64,6 +66,16 @@ class Held(NamedTuple):
     """In the place of branches of the tree that a shard keeps, for others to add up with their own."""
 
     key: Key  # the number of the call, and of the sum within it
+
+
+class Passed(NamedTuple):
+    """In the place of a message that is passed on among shards."""
+
+    key: int
+
+
+class NotPassedOnError(Exception):
+    """A message that others were to pass on has not come."""
 
 
 class ShardLostError(Exception):
@@ -133,6 +145,7 @@ class Shard:
         self.seen = 0
         self.data: Data | None = None
         self.held: Any = None
+        self.passed: tuple[int, bytes] = NOTHING_PASSED
         self.reach = _reach()
         threading.Thread(target=self._work, name=f"sparsefactor-shard-{number}", daemon=True).start()
 
@@ -140,8 +153,13 @@ class Shard:
         """The reply to the next message; seen: how many there were before."""
         if seen != self.seen:
             return pickle.dumps(Reply([], True, [], ShardLostError(f"{self.seen} messages seen, not {seen}")))
-        self.seen += 1
         request = pickle.loads(message)
+        if isinstance(request, Passed):
+            key, own = self.passed
+            if key != request.key:
+                return pickle.dumps(Reply([], True, [], NotPassedOnError()))
+            request, self.passed = pickle.loads(own), NOTHING_PASSED
+        self.seen += 1
         if isinstance(request, Call):
             self.calls.put(request)
         else:
@@ -178,6 +196,14 @@ class Shard:
         return self.kept[arg.key] if isinstance(arg, Kept) else arg
 
     # ---- sums of neighbours, on the worker's event loop: nobody waits there for one who waits ------------------------
+
+    async def take_on(self, key: int, message: bytes, others: list[tuple[str, str]]) -> None:
+        """A message for us that is to be asked about later, and for the shards that follow."""
+        import asyncio
+
+        self.passed = key, message
+        calls = [_answer(self.reach(*other).take_on(key, message, [])) for other in others]
+        await asyncio.gather(*calls, return_exceptions=True)  # who lacks it will say so
 
     async def handed(self, key: Key) -> bytes:
         """The branches that we hold."""
