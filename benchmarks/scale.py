@@ -240,31 +240,74 @@ def cluster(args) -> dict:
     for name, n, rate in (("64 workers of 16 cores", 64, args.ns / 16), ("8 GPUs", 8, args.gpu_ns)):
         payload = 8.0 * (K * N + K * K)
         compute = 1e-9 * rate * G * N / n
-        # The message goes out to all and the sums come in from all through the client's one link; or along a tree.
-        hub = finish(n, payload, compute, link, tree=False)
-        tree = finish(n, payload, compute, link, tree=True)
         found[name] = {
             "payload_mb": payload / MB,
             "traffic_gb_per_sweep": 2 * n * payload / 1e9,
             "compute_s": compute,
-            "sweep_s_through_the_client": hub,
-            "sweep_s_along_a_tree": tree,
-            "network_share": 1 - compute / hub,
-            "workers_at_which_the_network_dominates": round(np.sqrt(1e-9 * rate * G * N * link / (2 * payload))),
+            "sweep_s_through_the_client": simulated(n, payload, compute, link, args.round_trip, grouped=False),
+            "sweep_s_in_groups": simulated(n, payload, compute, link, args.round_trip, grouped=True),
+            "workers_at_which_the_network_dominates": dominated(payload, 1e-9 * rate * G * N, link, args.round_trip),
+            "workers_from_which_groups_help": helped(payload, 1e-9 * rate * G * N, link, args.round_trip),
         }
     return found
 
 
-def finish(n: int, payload: float, compute: float, link: float, tree: bool) -> float:
-    """Seconds from the first byte of a message to the last sum added, with each link serving one transfer at a time."""
-    each = payload / link
-    if tree:  # binary, both ways: a machine passes on what it has to two others, one after the other
-        return compute + 2 * 2 * each * np.ceil(np.log2(n))
-    done = [(worker + 1) * each + compute for worker in range(n)]  # the client's link sends one message after another
-    free = 0.0
-    for ready in sorted(done):  # and takes in one worker's sums after another
-        free = max(free, ready) + each
-    return free
+class Link:
+    """A machine's two ways: what it sends, and what it takes in, one transfer after another each."""
+
+    def __init__(self) -> None:
+        self.sends, self.takes = 0.0, 0.0  # free from then on
+
+
+def transfer(source: Link, target: Link, ready: float, seconds: float) -> float:
+    """When a transfer that could begin at `ready` has ended."""
+    begin = max(ready, source.sends, target.takes)
+    source.sends = target.takes = begin + seconds
+    return begin + seconds
+
+
+def simulated(n: int, payload: float, compute: float, link: float, round_trip: float, *, grouped: bool) -> float:
+    """Seconds of one sweep, transfer by transfer: messages out, rows, sums in; in groups as engine/dask does it.
+
+    round_trip: seconds of a question and its answer that carry nothing.
+    """
+    from sparsefactor.engine.dask.passing import groups_of
+
+    each, client, workers = payload / link, Link(), [Link() for _ in range(n)]
+    groups = groups_of(n) if grouped else [(number, number + 1) for number in range(n)]
+    has = [0.0] * n
+    for first, _ in groups:
+        has[first] = transfer(client, workers[first], round_trip / 2, each)
+    for first, last in groups:
+        for number in range(first + 1, last):
+            has[number] = transfer(workers[first], workers[number], has[first] + round_trip / 2, each)
+    if grouped:  # all are asked once the message is everywhere
+        has = [max(has) + round_trip / 2] * n
+    done = [time + compute for time in has]
+    if grouped:  # and sums are fetched once all have answered
+        done = [max(done) + round_trip] * n
+    for first, last in groups:
+        for number in range(first + 1, last):
+            done[first] = max(done[first], transfer(workers[number], workers[first], done[number], each))
+    return max(transfer(workers[first], client, done[first], each) for first, _ in groups) + round_trip / 2
+
+
+def dominated(payload: float, work: float, link: float, round_trip: float) -> int:
+    """So many workers, through the client, and half of a sweep is spent on the network."""
+    counts = (
+        n for n in range(1, 4096) if simulated(n, payload, work / n, link, round_trip, grouped=False) > 2 * work / n
+    )
+    return next(counts, 4096)
+
+
+def helped(payload: float, work: float, link: float, round_trip: float) -> int:
+    """So many workers, and groups are ahead from there on, up to 256."""
+    ahead = [
+        simulated(n, payload, work / n, link, round_trip, grouped=True)
+        < simulated(n, payload, work / n, link, round_trip, grouped=False)
+        for n in range(1, 257)
+    ]
+    return next((n + 1 for n in range(256) if all(ahead[n:])), 257)
 
 
 def main() -> None:
@@ -280,7 +323,8 @@ def main() -> None:
     parser.add_argument("--folder", help="for the store; that of temporary files by default")
     parser.add_argument("--no-memory", action="store_true", help="disk: leave out the engine in memory")
     parser.add_argument("--ns", type=float, default=2.0, help="cluster: nanoseconds of an entry on one core")
-    parser.add_argument("--gpu-ns", type=float, default=0.01, help="cluster: nanoseconds of an entry on a GPU")
+    parser.add_argument("--gpu-ns", type=float, default=0.004, help="cluster: nanoseconds of an entry on a GPU")
+    parser.add_argument("--round-trip", type=float, default=0.003, help="cluster: seconds of a question and its answer")
     parser.add_argument("--gbits", type=float, default=10.0, help="cluster: gigabits a second of each link")
     args = parser.parse_args()
     tasks = (disk, overhead, workers, fit, linear, cluster)

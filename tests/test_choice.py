@@ -255,3 +255,25 @@ def test_progress_is_a_bar_a_function_or_nothing(capsys):
     assert capsys.readouterr().err == ""
     with pytest.raises(TypeError, match="progress must be True, False, None or a function; got 'yes'"):
         sf.compare(X, priors, progress="yes", **QUICK)
+
+
+def test_warnings_are_left_to_the_log_in_one_thread_alone():
+    """Several fits of a comparison run at once, and filters of Python's own belong to all threads."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from sparsefactor.notices import unwarned, warn
+
+    class SettledWarning(UserWarning):
+        pass
+
+    class MixedWarning(UserWarning):
+        pass
+
+    with unwarned(SettledWarning), ThreadPoolExecutor(1) as pool:
+        warn("not settled", SettledWarning)
+        with pytest.raises(MixedWarning):
+            warn("not mixed", MixedWarning)
+        with pytest.raises(SettledWarning):
+            pool.submit(warn, "not settled", SettledWarning).result()
+    with pytest.raises(SettledWarning):
+        warn("not settled", SettledWarning)

@@ -170,6 +170,36 @@ def test_a_client_is_killed_at_ten_moments_and_goes_on(sim, store, tmp_path):
     assert np.array_equal(loadings(found), loadings(sf.sample(sim.X, **settings)))
 
 
+FITTING = """
+import sys, logging
+import distributed, sparsefactor as sf
+logging.getLogger("distributed").setLevel(logging.CRITICAL)
+if __name__ == "__main__":
+    store, path = sys.argv[1:]
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
+        with distributed.Client(cluster) as client:
+            sf.fit_vi(store, n_factors=3, progress=False, path=path, checkpoint_seconds=0.2, client=client)
+"""
+
+
+@pytest.mark.slow
+def test_a_client_is_killed_in_a_search_which_goes_on(sim, store, tmp_path):
+    """With it goes the scheduler, and all workers; what goes on has none."""
+    script = tmp_path / "child.py"
+    script.write_text(FITTING)
+    rng, killed = random.Random(1), 0
+    for _ in range(4):
+        child = subprocess.Popen([sys.executable, "-W", "ignore", str(script), store, str(tmp_path / "fit")])
+        try:
+            child.wait(timeout=rng.uniform(8.0, 20.0))
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+            killed += 1
+    assert killed >= 1
+    assert same(sf.fit_vi(sim.X, n_factors=3, path=tmp_path / "fit"), sf.fit_vi(sim.X, n_factors=3))
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sparsefactor.ConvergenceWarning")
 def test_fits_of_a_comparison_are_made_by_workers(client, sim):
@@ -271,6 +301,15 @@ def test_many_workers_add_up_among_themselves(sim, expected, monkeypatch):
     ):
         assert same(expected, sf.fit_vi(sim.X, **FIT, client=client))
     assert set(asked) == {(0, 2), (2, 4), (4, 6)}
+
+
+def test_encrypted(sim, expected):
+    """As docs/howto/cluster.md turns on TLS, with certificates made for the occasion."""
+    pytest.importorskip("cryptography")
+    tls = {**CLUSTER, "n_workers": 1, "processes": False, "protocol": "tls://", "security": True}
+    with distributed.LocalCluster(**tls) as cluster, distributed.Client(cluster) as client:
+        assert client.scheduler.address.startswith("tls://")
+        assert same(expected, sf.fit_vi(sim.X, **FIT, client=client))
 
 
 def test_a_cluster_without_workers_is_refused(sim):
