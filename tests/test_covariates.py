@@ -382,8 +382,52 @@ def test_the_command_line_takes_covariates(tmp_path):
     assert (~p.empty).sum() == 3
     assert list(p.covariate_names) == ["batch", "age"]
     assert not p.labels.covariate_slab
+    frame = pd.read_csv(tmp_path / "X.csv", index_col=0)
+    for verb, expected in (("transform", p.transform(frame, covariates=known)), ("impute", frame)):
+        asked = [verb, str(tmp_path / "fit.sf"), str(tmp_path / "X.csv"), "--out", str(tmp_path / f"{verb}.csv")]
+        refused = CliRunner().invoke(app, asked)
+        assert "pass --covariates TABLE" in refused.output
+        done = CliRunner().invoke(app, [*asked, "--covariates", str(tmp_path / "known.csv")])
+        assert done.exit_code == 0, done.output
+        np.testing.assert_allclose(pd.read_csv(tmp_path / f"{verb}.csv", index_col=0), expected, atol=1e-9)
     options[-1] = str(tmp_path / "slab.sf")
     more = ["--covariates", str(tmp_path / "known.csv"), "--covariate-loadings", "slab"]
     done = CliRunner().invoke(app, [*options, *more])
     assert done.exit_code == 0, done.output
     assert sf.load(tmp_path / "slab.sf").labels.covariate_slab
+
+
+@pytest.mark.parametrize(
+    ("text", "title", "numbers"),
+    [
+        ("age\n31\n42.5\n", "age", [31.0, 42.5]),
+        ('"age"\n31\nNA\n', "age", [31.0, np.nan]),
+        ("1\n0\n", "covariate 1", [1.0, 0.0]),
+        ("age,sex\n31,1\n42,0\n", None, None),
+    ],
+)
+def test_a_single_covariate_needs_no_second_column(text, title, numbers, tmp_path):
+    from sparsefactor.cli.options import read_covariates
+
+    (tmp_path / "known.csv").write_text(text)
+    found = read_covariates(tmp_path / "known.csv")
+    if title is None:
+        assert found.shape == (2, 2)
+        return
+    assert list(found.columns) == [title]
+    np.testing.assert_array_equal(found[title], numbers)
+
+
+def test_words_are_no_covariate(tmp_path):
+    from sparsefactor.cli.options import read_covariates
+
+    (tmp_path / "known.csv").write_text("sex\nm\nf\n")
+    with pytest.raises(ValueError, match="covariates must be numbers; .* holds 'm'"):
+        read_covariates(tmp_path / "known.csv")
+
+
+def test_covariates_that_the_fit_had_not_are_refused():
+    X = np.random.default_rng(0).standard_normal((20, 5))
+    p = sf.fit_vi(X, n_factors=1, n_trials=1)
+    with pytest.raises(ValueError, match="which had none; got some"):
+        p.transform(X, covariates=np.ones((20, 1)))

@@ -338,6 +338,13 @@ def test_the_command_line_reads_groups(sim, tmp_path):
     done = CliRunner().invoke(app, [*options, "--groups", str(tmp_path / "views.tsv")])
     assert done.exit_code == 0, done.output
     assert list(sf.load(tmp_path / "fit.sf").prior.group_names) == ["rna", "protein"]
+    from sparsefactor.cli.options import read_labels
+
+    (tmp_path / "semicolon.csv").write_text("feature;view\nf0;rna\nf1;rna\n")
+    assert read_labels(tmp_path / "semicolon.csv") == {"f0": "rna", "f1": "rna"}
+    (tmp_path / "twice.csv").write_text("feature,view\nf0,rna\nf0,protein\n")
+    with pytest.raises(ValueError, match="'rna' and 'protein' for 'f0'; remove one"):
+        read_labels(tmp_path / "twice.csv")
 
 
 def test_a_factor_may_well_be_absent_from_a_view_beforehand():

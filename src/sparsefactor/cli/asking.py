@@ -13,7 +13,7 @@ from .app import command
 from .console import answer, working
 from .files import check_table_out, read_and_say, write_table
 from .looking import opened
-from .options import Chains, Data, Out, Result
+from .options import Chains, Covariates, Data, Out, Result, read_covariates
 
 SdOut = Annotated[Path | None, typer.Option("--sd", help="Where standard deviations go.")]
 
@@ -23,7 +23,15 @@ SdOut = Annotated[Path | None, typer.Option("--sd", help="Where standard deviati
     "sparsefactor impute fit.sf X.csv --out filled.csv --sd filled_sd.csv --overwrite",
     reads=True,
 )
-def impute(result: Result, table: Data, out: Out, choices: Choices, sd: SdOut = None, chains: Chains = None) -> None:
+def impute(
+    result: Result,
+    table: Data,
+    out: Out,
+    choices: Choices,
+    sd: SdOut = None,
+    covariates: Covariates = None,
+    chains: Chains = None,
+) -> None:
     """Write a table with its missing entries filled in, and how uncertain each is (0 where it was observed)."""
     import pandas as pd
 
@@ -33,7 +41,7 @@ def impute(result: Result, table: Data, out: Out, choices: Choices, sd: SdOut = 
     p = opened(result, chains)
     data = read_and_say(table, choices)
     with working("Filling in"):
-        values, spread = p.impute(data.frame, return_sd=True)
+        values, spread = p.impute(data.frame, return_sd=True, covariates=read_covariates(covariates))
     missing = data.frame.isna().to_numpy()
     for target, numbers in ((out, values), (sd, spread)):
         if target is not None:
@@ -49,7 +57,15 @@ def impute(result: Result, table: Data, out: Out, choices: Choices, sd: SdOut = 
     "sparsefactor transform fit.sf X.csv --out activations.csv",
     reads=True,
 )
-def transform(result: Result, table: Data, out: Out, choices: Choices, sd: SdOut = None, chains: Chains = None) -> None:
+def transform(
+    result: Result,
+    table: Data,
+    out: Out,
+    choices: Choices,
+    sd: SdOut = None,
+    covariates: Covariates = None,
+    chains: Chains = None,
+) -> None:
     """Write the factors' activations for the samples of a table, new ones or those of the fit."""
     import pandas as pd
 
@@ -59,7 +75,7 @@ def transform(result: Result, table: Data, out: Out, choices: Choices, sd: SdOut
     p = opened(result, chains)
     data = read_and_say(table, choices)
     with working("Transforming"):
-        mean, spread = p.transform(data.frame, return_sd=True)
+        mean, spread = p.transform(data.frame, return_sd=True, covariates=read_covariates(covariates))
     for target, numbers in ((out, mean), (sd, spread)):
         if target is not None:
             write_table(pd.DataFrame(np.asarray(numbers), index=data.frame.index, columns=p.factor_names), target)

@@ -7,11 +7,17 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 import sparsefactor as sf
 
 from ..reading import Choices, read
+from ..reading.binary import format_of
+from ..reading.cells import Reader
+from ..reading.guess import SEPARATORS
+from ..reading.names import shown
+from ..reading.text import text_of
 
 Data = Annotated[
     Path, typer.Argument(help="A table: CSV, TSV (also .gz), Parquet, Feather, .npy, .rds, .h5ad or .xlsx.")
@@ -66,15 +72,40 @@ def prior_of(factors: int, inclusion: float | None, modules: int, noise: Noise, 
 
 def read_covariates(path: Path | None) -> Any:
     """Known covariates of the samples, a line for each."""
-    return None if path is None else read(path, Choices(transpose=False)).frame
+    if path is None:
+        return None
+    alone = single_column(path)
+    return read(path, Choices(transpose=False)).frame if alone is None else alone
+
+
+def single_column(path: Path) -> Any:
+    """A text of one number a line, perhaps below a title, which is no table otherwise; None where it is not that."""
+    import pandas as pd
+
+    if not path.is_file() or format_of(path) != "text":
+        return None
+    with text_of(path, None) as text:
+        cells = [line.strip() for line in text if line.strip()]
+    if not cells or any(sign in cell for sign in SEPARATORS for cell in cells[1:]):
+        return None
+    known = Reader()
+    title = None if known.is_number(cells[0]) else cells.pop(0).strip('"')
+    odd = next((cell for cell in cells if known.is_text(cell)), None)
+    if odd is not None:
+        raise ValueError(f"covariates must be numbers; {str(path)!r} holds {shown(odd)!r}; encode it")
+    numbers = [np.nan if known.is_missing(cell) else float(cell) for cell in cells]
+    return pd.DataFrame({title or "covariate 1": numbers})
 
 
 def read_labels(path: Path) -> dict[str, str]:
-    """Labels by feature name from a table of two columns, comma- or tab-separated, with a line of headings."""
+    """Labels by feature name from a table of two columns, with a line of headings; any usual separator."""
     if not path.is_file():
         raise FileNotFoundError(f"--groups must be a table; {str(path)!r} does not exist; check its name")
-    text = path.read_text(encoding="utf-8-sig").splitlines()
-    mark = "\t" if text and "\t" in text[0] else ","
+    try:
+        text = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as problem:
+        raise ValueError(f"--groups must be text in UTF-8; {str(path)!r} is not ({problem}); save it so") from None
+    mark = next((sign for sign in ("\t", ";") if text and sign in text[0]), ",")
     lines = [line for line in csv.reader(text[1:], delimiter=mark) if line]
     short = next((number for number, line in enumerate(lines, start=2) if len(line) < 2 or not line[1].strip()), None)
     if not lines or short is not None:
@@ -82,4 +113,11 @@ def read_labels(path: Path) -> dict[str, str]:
             f"--groups must name a feature and its group in every line; {str(path)!r} "
             + (f"does not in line {short}; complete it" if lines else "has no lines below its first; add them")
         )
-    return {line[0].strip(): line[1].strip() for line in lines}
+    labels: dict[str, str] = {}
+    for name, label in ((line[0].strip(), line[1].strip()) for line in lines):
+        if labels.setdefault(name, label) != label:
+            raise ValueError(
+                f"--groups must name one group for a feature; {str(path)!r} has {labels[name]!r} and {label!r} for "
+                f"{name!r}; remove one"
+            )
+    return labels

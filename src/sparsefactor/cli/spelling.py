@@ -25,6 +25,7 @@ SETTINGS = (
     (r"\bn_(draws|chains|warmup|factors|trials|masks|modules)\b", r"--\1"),
     (r"\bmax_(seconds|iter)\b", r"--max-\1"),
     (r"\banother path\b", "another --path"),
+    (r"\bcovariates=\.\.\.", "--covariates TABLE"),
     (r"\banother seed\b", "another --seed"),
     (r", lower --factors, or raise noise_rate", ", or lower --factors"),  # as is the tolerance, Python's alone
     (r", or loosen tol\b", ""),

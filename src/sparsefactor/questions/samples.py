@@ -66,6 +66,10 @@ def new_samples(X: Any, labels: Labels, covariates: Any = None) -> Samples:
             f"every sample must have at least one observed entry; sample {shown(sample_names[int(np.argmax(empty))])} "
             f"has none ({int(empty.sum())} such in all); drop them"
         )
+    if covariates is not None and not len(labels.covariate_names):
+        raise ValueError(
+            "covariates must be those of the fit, which had none; got some; leave them out, or fit with them"
+        )
     own = new_covariates(covariates, sample_names, labels) if len(labels.covariate_names) else None
     known = 0.0 if own is None else labels.known(own)
     Y = (values - labels.offset) / labels.scale - known
