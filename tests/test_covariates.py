@@ -422,7 +422,7 @@ def test_words_are_no_covariate(tmp_path):
     from sparsefactor.cli.options import read_covariates
 
     (tmp_path / "known.csv").write_text("sex\nm\nf\n")
-    with pytest.raises(ValueError, match="covariates must be numbers; .* holds 'm'"):
+    with pytest.raises(ValueError, match=r"covariates must be numbers; .* holds 'm'"):
         read_covariates(tmp_path / "known.csv")
 
 
