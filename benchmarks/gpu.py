@@ -9,6 +9,7 @@ import argparse
 import json
 import statistics
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -17,9 +18,12 @@ from typing import Any
 import numpy as np
 
 import sparsefactor as sf
+from sparsefactor.data import as_data
 from sparsefactor.engine import jax_engine
+from sparsefactor.engine.cpu import CpuEngine
 from sparsefactor.engine.jax_data import device_data
 from sparsefactor.engine.jax_engine import JaxEngine
+from sparsefactor.engine.threads import single_blas_thread
 from sparsefactor.gibbs.moves import moves_for
 from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.kernels.jax.library import jax, jnp, lax, x64
@@ -116,20 +120,71 @@ def vi_sweep(G: int, N: int, K: int, missing: float = 0.0, modules: int = 1, joi
     return told
 
 
-def gibbs_sweep(G: int, N: int, K: int, moves: bool = False) -> dict[str, float]:
-    """Milliseconds of a sweep, and of its row pass."""
-    data, L, F = simulated(G, N, K)
+def gibbs_sweep(G: int, N: int, K: int, moves: bool = False, dtype: Any = jnp.float32) -> dict[str, float]:
+    """Milliseconds of a sweep, of its row pass, and of a sweep with all moves."""
+    data, L, F = simulated(G, N, K, dtype=dtype)
     prior = Prior(n_factors=K, inclusion=Beta(1, 9))
     engine = JaxEngine(data, prior)
-    gibbs = Gibbs(data, prior, engine, moves_for(engine) if moves else [])
+    gibbs = Gibbs(data, prior, engine)
     state = gibbs.start(np.asarray(L), np.asarray(F, np.float64))
     begin = time.perf_counter()
     state = gibbs.sweep(state, (1, 2), 1)[0]
     first = time.perf_counter() - begin
     message, noise = gibbs.message(state), engine.row_noise((1, 2), 3)
-    rows, _ = timed(lambda: engine.gibbs_row_pass(state.rows, message, noise)[0].L)
-    whole, _ = timed(lambda: gibbs.sweep(state, (1, 2), 4)[0].rows.L)
-    return {"ms": whole, "rows": rows, "compile_s": first}
+    told = {"kernel": engine.kind.kernel, "compile_s": first}
+    told["ms"] = timed(lambda: gibbs.sweep(state, (1, 2), 4)[0].rows.L)[0]
+    told["rows"] = timed(lambda: engine.gibbs_row_pass(state.rows, message, noise)[0].L)[0]
+    with engine.scope():
+        told["draw"] = timed(lambda: gibbs.draw(state, (1, 2), 4)[0].rows.L)[0]
+    if moves:
+        for move in moves_for(engine):
+            one = Gibbs(data, prior, engine, [move])
+            told[f"with {move.name}"] = timed(lambda one=one: one.sweep(state, (1, 2), 4)[0].rows.L, repeats=5)[0]
+    return told
+
+
+def sweeps_of(engine: Any, L: Any, F: Any) -> tuple[float, float]:
+    """Milliseconds of an iteration of VI and of a Gibbs sweep, a few sweeps after the truth."""
+    data, prior, (L, F) = engine.data, engine.prior, (values.astype(np.float64) for values in (L, F))
+    cavi, gibbs = CAVI(data, prior, engine, joint=True), Gibbs(data, prior, engine)
+    state, draw = cavi.start(L, F), gibbs.start(L, F)
+    for sweep in range(3):
+        state, draw = cavi.sweep(state, rescale=True), gibbs.sweep(draw, (1, 2), sweep)[0]
+    one, _ = timed(lambda: cavi.sweep(state, rescale=True).elbo)
+    return one, timed(lambda: gibbs.sweep(draw, (1, 2), 4)[0].alpha)[0]
+
+
+def cpu_times(G: int, N: int, K: int) -> dict[str, float]:
+    """Milliseconds of an iteration and of a Gibbs sweep here and on the CPU engine with every core, in turn."""
+    data, L, F = simulated(G, N, K)
+    prior = Prior(n_factors=K, inclusion=Beta(1, 9))
+    host = as_data(np.asarray(data.Y).T.astype(np.float32), dtype=np.float32)
+    told = {}
+    for name, engine in (("GPU", JaxEngine(data, prior)), ("CPU", CpuEngine(host, prior))):
+        with engine.scope(), single_blas_thread():
+            told[f"CAVI {name}"], told[f"Gibbs {name}"] = sweeps_of(engine, np.asarray(L), np.asarray(F))
+    told["CAVI ratio"], told["Gibbs ratio"] = (told[f"{m} CPU"] / told[f"{m} GPU"] for m in ("CAVI", "Gibbs"))
+    return told
+
+
+def together(trials: int, few: int, max_iter: int = 1000) -> dict[str, Any]:
+    """Seconds of many random starts of the paper's simulation side by side, and of a few on two threads of the CPU."""
+    sim, told = sf.simulate_paper(snr=5, seed=0), {}
+    recipe = {"n_factors": 6, "init": "random", "race": False, "accelerate": False, "max_iter": max_iter, "tol": 1e-3}
+    for name, n, own in (
+        ("first", trials, {"backend": "jax"}),
+        ("again", trials, {"backend": "jax", "seed": 1}),
+        ("cpu first", few, {"backend": "cpu", "n_threads": 2}),
+        ("cpu", few, {"backend": "cpu", "n_threads": 2, "seed": 1}),
+    ):
+        begin = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            fit = sf.fit_vi(sim.X, n_trials=n, **recipe, **own)
+        told[f"{name}: {n}"] = time.perf_counter() - begin
+        told[f"{name} elbo"] = fit.elbo
+        told[f"{name} iterations"] = float(np.mean([trial["iterations"] for trial in fit.trial_records]))
+    return told
 
 
 def whole_fit(G: int, N: int, K: int, limit: float = 48.0) -> dict[str, Any]:
@@ -173,14 +228,27 @@ JOBS: dict[str, Callable[[], dict[str, Any]]] = {
     "CAVI 20,000 x 10,000, K 50": lambda: vi_sweep(20_000, 10_000, 50),
     "CAVI 20,000 x 10,000, K 50, 8 modules": lambda: vi_sweep(20_000, 10_000, 50, modules=8),
     "CAVI 20,000 x 10,000, K 50, 10 % missing": lambda: vi_sweep(20_000, 10_000, 50, 0.1),
-    "Gibbs 16,069 x 44, K 26": lambda: gibbs_sweep(16_069, 44, 26),
-    "Gibbs 200,000 x 500, K 30": lambda: gibbs_sweep(200_000, 500, 30),
+    "Gibbs 16,069 x 44, K 26": lambda: gibbs_sweep(16_069, 44, 26, moves=True),
+    "Gibbs 200,000 x 500, K 30": lambda: gibbs_sweep(200_000, 500, 30, moves=True),
+    "100 trials": lambda: together(100, 10),
     "fit 20,000 x 100,000, K 50": lambda: whole_fit(20_000, 100_000, 50),
     "precision, the paper's simulation": lambda: precision(2),
     "CAVI 20,000 x 2,000, K 30": lambda: vi_sweep(20_000, 2_000, 30),
     "CAVI 20,000 x 2,000, K 30, 10 % missing": lambda: vi_sweep(20_000, 2_000, 30, 0.1),
     "CAVI 5,000 x 500, K 10": lambda: vi_sweep(5_000, 500, 10),
     "products 20,000 x 100,000, K 50": lambda: products(20_000, 100_000, 50),
+    **{
+        f"crossing {G:,} x {N:,}, K {K}": partial(cpu_times, G, N, K)
+        for G, N, K in (
+            (800, 100, 6),
+            (2_000, 300, 10),
+            (5_000, 500, 10),
+            (16_069, 44, 26),
+            (10_000, 1_000, 20),
+            (20_000, 2_000, 30),
+            (20_000, 10_000, 50),
+        )
+    },
 }
 SMALL: dict[str, Callable[[], dict[str, Any]]] = {
     "products": lambda: products(200, 300, 5),
@@ -189,6 +257,8 @@ SMALL: dict[str, Callable[[], dict[str, Any]]] = {
     "missing": lambda: vi_sweep(200, 100, 5, 0.1),
     "Gibbs": lambda: gibbs_sweep(200, 100, 5, moves=True),
     "fit": lambda: whole_fit(300, 200, 4),
+    "trials": lambda: together(5, 2, 50),
+    "crossing": lambda: cpu_times(200, 100, 5),
     "precision": lambda: precision(1),
 }
 

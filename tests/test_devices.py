@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -148,3 +149,51 @@ def test_rows_are_dealt_out_to_several_devices():
         [sys.executable, "-c", SHARDED], cwd=root, env=os.environ | flags | paths, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+BOTH = """
+import sys
+import jax
+jax.distributed.initialize(sys.argv[1], 2, int(sys.argv[2]))
+assert (len(jax.devices()), jax.local_device_count()) == (4, 2)
+import numpy as np
+import pytest
+import sparsefactor as sf
+
+sim = sf.simulate(n_features=60, n_samples=30, inclusion=[0.3, 0.3, 0.8], snr=5, seed=0)
+X = np.where(np.random.default_rng(1).random(sim.X.shape) < 0.05, np.nan, sim.X)
+for data in (sim.X, X):
+    fits = [sf.fit_vi(data, n_factors=3, n_trials=2, init="varimax", tol=1e-4, backend=b) for b in ("cpu", "jax")]
+    assert abs(fits[1].elbo - fits[0].elbo) < 1e-3, [fit.elbo for fit in fits]
+    np.testing.assert_allclose(fits[1].loadings_mean, fits[0].loadings_mean, atol=1e-2)
+options = {"n_factors": 3, "n_chains": 1, "n_warmup": 3, "n_draws": 4, "init": "varimax", "progress": False}
+runs = [sf.sample(sim.X, backend=b, **options).draws["posterior"]["loadings"] for b in ("cpu", "jax")]
+np.testing.assert_allclose(*runs, rtol=1e-6, atol=1e-8)
+with pytest.raises(ValueError, match="n_features must be a multiple .*; got 59 and 4; leave 3 features out"):
+    sf.fit_vi(sim.X[:, 1:], n_factors=2, backend="jax")
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_share_the_rows():
+    """As on two hosts, by way of the loopback interface."""
+    root = Path(__file__).resolve().parents[1]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    flags |= {"JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo", "PYTHONWARNINGS": "ignore"}
+    paths = {"PYTHONPATH": os.pathsep.join([str(root), str(Path(sf.__file__).parents[1])])}
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", BOTH, address, str(number)],
+            cwd=root,
+            env=os.environ | flags | paths,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for number in range(2)
+    ]
+    told = [one.communicate(timeout=600)[0] for one in both]
+    assert [one.returncode for one in both] == [0, 0], "\n".join(told)[-4000:]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,11 @@ from sparsefactor.data import as_data
 from sparsefactor.engine import build_engine
 from sparsefactor.engine.jax_engine import JaxEngine
 from sparsefactor.engine.jax_shortcut import column_step, row_step
-from sparsefactor.kernels.jax.library import jax, jnp
+from sparsefactor.gibbs.sweep import Gibbs
+from sparsefactor.kernels.jax.gibbs_rows import draw_loadings, inclusions
+from sparsefactor.kernels.jax.library import jax, jnp, x64
+from sparsefactor.kernels.jax.row_kernel import drawn_rows
+from sparsefactor.kernels.noise import STREAM_F, normal_from, uniform_pair
 from sparsefactor.vi.cavi import CAVI
 
 G, N, K = 60, 30, 3
@@ -66,6 +72,75 @@ def test_a_chain_is_the_same_chain(missing):
     for name in ("loadings", "inclusion", "activations", "noise_precision", "loading_precision"):
         one, other = (np.asarray(run.draws["posterior"][name]) for run in runs)
         np.testing.assert_allclose(other, one, rtol=1e-6, atol=1e-8, err_msg=name)
+
+
+def rows_for_a_draw(K, G, masked, seed=0):
+    """Arguments of a draw of z and l, factor-major: some loose factors, some that nearly coincide."""
+    rng = np.random.default_rng(seed)
+    F = rng.standard_normal((K, N))
+    F[1] = F[0] + 0.05 * F[1]
+    seen = rng.random((G, N)) < 0.8
+    A = np.einsum("kj,gj,lj->klg", F, seen, F) if masked else F @ F.T
+    tau = rng.gamma(2.0, 1.0, G)
+    linear = tau * 3.0 * rng.standard_normal((K, G))
+    old, uniform, normal = rng.random((K, G)) < 0.5, rng.random((K, G)), rng.standard_normal((K, G))
+    return A, rng.gamma(2.0, 1.0, (K, 1)), rng.standard_normal((K, G)), linear, tau, old, uniform, normal
+
+
+@pytest.mark.parametrize("masked", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_the_kernel_of_a_row_draws_what_rows_side_by_side_draw(masked):
+    with x64():
+        args = [jnp.asarray(values) for values in rows_for_a_draw(5, 8, masked)]
+        A, alpha, odds, linear, tau, old, uniform, normal = args
+        Z, L = jax.jit(partial(drawn_rows, interpret=True))(*args)
+        expected = inclusions(A, alpha, odds, linear, tau, old, uniform)
+        np.testing.assert_array_equal(Z, expected)
+        assert 0 < Z.sum() < Z.size
+        np.testing.assert_allclose(L, draw_loadings(A, alpha, linear, tau, expected, normal), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_normals_drawn_on_the_device_are_those_of_the_counter():
+    data, prior = as_data(small()), sf.Prior(n_factors=K, inclusion=0.3)
+    gibbs = Gibbs(data, prior, JaxEngine(data, prior))
+    rng = np.random.default_rng(0)
+    state = gibbs.start(rng.standard_normal((G, K)), rng.standard_normal((K, N)))
+    given = normal_from(*uniform_pair(np.arange(K)[:, None], np.arange(N), 7, STREAM_F, (3, 4)))
+    draws = [gibbs.shortcut.draw(state.rows, gibbs.columns(state), (3, 4), 7, 1.0, noise) for noise in (None, given)]
+    np.testing.assert_allclose(draws[0].F, draws[1].F, rtol=1e-9)
+    assert draws[0].largest == np.abs(draws[0].F).max()
+
+
+@pytest.mark.parametrize("accelerate", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_trials_side_by_side_are_the_trials_one_by_one(accelerate, monkeypatch):
+    prior = sf.Prior(inclusion=[0.2, 0.4, 0.8])  # all different: where two are alike, rounding decides who is who
+    options = {"n_trials": 3, "init": "random", "race": accelerate, "accelerate": accelerate, "max_iter": 150}
+    options |= {"backend": "jax", "tol": 1e-2}
+    monkeypatch.setattr("sparsefactor.vi.together.MANY", 2)
+    side_by_side = sf.fit_vi(small(), prior, **options)
+    monkeypatch.setattr("sparsefactor.engine.jax_shortcut.most_together", lambda *_: 1)
+    one_by_one = sf.fit_vi(small(), prior, **options)
+    assert len({trial["iterations"] for trial in one_by_one.trial_records}) == 3
+    for one, other in zip(side_by_side.trial_records, one_by_one.trial_records, strict=True):
+        assert one["iterations"] == other["iterations"]
+        assert one["elbo"] == pytest.approx(other["elbo"], abs=1e-6)
+    for name in ("trial", "iteration"):
+        np.testing.assert_array_equal(side_by_side.trial_history[name], one_by_one.trial_history[name])
+    np.testing.assert_allclose(side_by_side.trial_history["elbo"], one_by_one.trial_history["elbo"], atol=1e-6)
+    np.testing.assert_allclose(side_by_side.loadings_mean, one_by_one.loadings_mean, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_data_held_as_float16_are_the_rounded_data():
+    X = small()
+    rounded = (X - X.mean(axis=0)).astype(np.float16).astype(np.float64)
+    options = {"n_factors": K, "n_trials": 4, "init": "varimax", "backend": "jax"}
+    half = sf.fit_vi(X, dtype=np.float16, **options)
+    exact = sf.fit_vi(rounded, center=False, **options)
+    assert half.elbo == pytest.approx(exact.elbo, rel=1e-5)
+    np.testing.assert_allclose(half.inclusion_prob, exact.inclusion_prob, atol=5e-3)
+    with pytest.raises(ValueError, match=r"float16 is how data are held on a device; .* pass backend="):
+        sf.fit_vi(X, n_factors=K, dtype=np.float16, backend="cpu")
 
 
 def test_single_precision_ends_at_the_same_optimum():

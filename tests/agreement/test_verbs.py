@@ -33,7 +33,6 @@ SHAPE = "several tiles"
 STREAM = RowStream(*map(np.uint64, (5, 6, 7)))
 RNG = np.random.default_rng(0)
 ORDER = np.array([3, 0, 1, 2, 8, 7, 6, 5, 4])
-LACKING = {"jax": {"noise"}}  # moves that an engine has for no data
 
 
 @pytest.fixture(params=ENGINES)
@@ -65,13 +64,13 @@ def test_an_engine_says_which_moves_it_has(kind):
     ):
         case = make_case(shape, noise)
         engine = ENGINES[kind](case.data, case.prior)
-        assert set(engine.moves) == {"scale", "rotation", "shear", "column"} | (extra - LACKING.get(kind, set()))
+        assert set(engine.moves) == {"scale", "rotation", "shear", "column"} | extra
         assert [move.name for move in moves_for(engine)] == list(engine.moves)
     with pytest.raises(ValueError, match=f"for '{engine.name}' .*; got 'noise'; leave it out"):
         moves_for(engine, ["scale", "noise"])
     case = make_case("plain", "feature")
     inner = ENGINES[kind](case.data, extended(case.prior, 1))
-    assert ("noise" in inner.moves) == (kind not in LACKING)
+    assert "noise" in inner.moves
     given = replace(case.data, design=Design(np.ones((1, 20)), True, None))
     assert PinnedEngine(inner, given, case.prior).moves == ("scale", "rotation", "shear", "column")
 
@@ -275,8 +274,6 @@ def test_rows_in_modules_have_their_modules_odds(kind):
         rng, made = np.random.default_rng(0), [engine.gibbs_fetch(after), *sums]
         columns = GibbsColumns(case.F, message.alpha, logit, np.ones(20), message.scale)
         for name, move in MOVES_OF_ROWS.items():
-            if kind in LACKING and name == "gibbs_precisions":
-                continue
             after, *rest = getattr(engine, name)(after, columns, move(rng))
             made += [engine.gibbs_fetch(after), *(rest[:1] if name == "gibbs_columns" else rest)]
         assert len(engine.gibbs_fetch(after).member) == 150 * modules

@@ -11,7 +11,7 @@ from ..data import Data
 from ..kernels.protocol import Engine
 from ..kernels.reference import ReferenceEngine
 from ..model import Prior
-from .devices import check_room, gpu, keep_compiled, resolved
+from .devices import check_room, gpu, halved, keep_compiled, resolved
 
 logger = logging.getLogger("sparsefactor")
 
@@ -26,17 +26,21 @@ def build_engine(
     client: Any = None,
     *,
     any_precision: bool = False,
+    half: bool = False,
 ) -> Engine:
     """The engine called `backend` for this data and prior. n_threads=None: every core.
 
     "jax" runs where JAX does, "gpu" only on a GPU; "auto" is a GPU where there is one and the job is large, else "cpu".
-    client: of a Dask cluster, on whose workers the rows then are. any_precision: on a GPU, data may become float32.
+    client: of a Dask cluster, on whose workers the rows then are. any_precision: on a GPU, data may become float32, or
+    float16 where there is no room for that. half: they are to be float16 there.
     """
     if not isinstance(backend, str) or backend not in BACKENDS:
         raise ValueError(f"backend must be one of {BACKENDS}; got {backend!r}; choose one of them")
     whole = isinstance(n_threads, int | np.integer) and not isinstance(n_threads, bool)
     if n_threads is not None and not (whole and n_threads >= 1):
         raise ValueError(f"n_threads must be a whole number of at least 1; got {n_threads!r}; pass None for every core")
+    if half and client is not None:
+        raise ValueError("dtype=float16 is how data are held on a GPU; got it with a client; pass dtype=float32")
     if client is not None:
         if backend not in ("auto", "cpu"):
             raise ValueError(f'a cluster\'s workers have the engine "cpu"; got backend={backend!r}; leave it out')
@@ -47,14 +51,21 @@ def build_engine(
             return DaskEngine(data, prior, client)
         logger.info("%d x %d: so little that it is fitted here, not on the cluster", data.n_features, data.n_samples)
         data = data.here()
-    backend = resolved(backend, data, prior, any_precision)
-    if backend == "jax" and any_precision and not data.is_single and gpu() is not None:
-        data = data.single()
+    backend = resolved(backend, data, prior, any_precision or half)
+    if half and backend != "jax":
+        raise ValueError(
+            f'dtype=float16 is how data are held on a device; got it with backend {backend!r}; pass backend="gpu", or '
+            "dtype=float32"
+        )
+    if backend == "jax" and any_precision and gpu() is not None:
+        data = data if data.is_single else data.single()
+        half = halved(data, prior)
     if data.design is not None:
         from .pinned import PinnedEngine, extended
 
         prior = prior.in_units_of(data)
-        inner = build_engine(data.without_design(), extended(prior, len(data.design.basis)), backend, n_threads)
+        wide = extended(prior, len(data.design.basis))
+        inner = build_engine(data.without_design(), wide, backend, n_threads, half=half)
         if inner.name == "jax":
             from .jax_pinned import PinnedJaxEngine
 
@@ -65,9 +76,9 @@ def build_engine(
     if backend == "jax":
         from .jax_engine import JaxEngine
 
-        check_room(data, prior)
+        check_room(data, prior, half)
         keep_compiled()
-        return JaxEngine(data.dense(), prior)
+        return JaxEngine(data.dense(), prior, half=half)
     try:
         import numba  # noqa: F401
     except ImportError as problem:

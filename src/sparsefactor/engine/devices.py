@@ -9,6 +9,7 @@ from typing import Any
 
 from ..data import Data
 from ..model import Prior
+from ..notices import warn
 
 logger = logging.getLogger("sparsefactor")
 
@@ -25,7 +26,7 @@ def gpu() -> Any:
         from ..kernels.jax.library import jax
     except ImportError:
         return None
-    return jax.devices()[0] if jax.default_backend() == "gpu" else None
+    return jax.local_devices()[0] if jax.default_backend() == "gpu" else None
 
 
 def resolved(backend: str, data: Data, prior: Prior, any_precision: bool) -> str:
@@ -39,7 +40,7 @@ def resolved(backend: str, data: Data, prior: Prior, any_precision: bool) -> str
             from ..kernels.jax.library import jax  # where JAX is not there at all, this says how to install it
 
             raise ValueError(
-                f'backend="gpu" needs a GPU that JAX can use; it sees {jax.devices()[0].platform!r} alone; install '
+                f'backend="gpu" needs a GPU that JAX can use; it sees {jax.default_backend()!r} alone; install '
                 'jax[cuda13] (or the one that fits the driver), or pass backend="cpu"'
             )
         return "jax"
@@ -50,7 +51,7 @@ def resolved(backend: str, data: Data, prior: Prior, any_precision: bool) -> str
     single = any_precision or data.is_single
     if not (large and single) or data.spool is not None or (device := gpu()) is None:
         return "cpu"
-    return "jax" if bytes_needed(data, prior, 4) <= room_of(device) else "cpu"
+    return "jax" if bytes_needed(data, prior, 2 if any_precision else 4) <= room_of(device) else "cpu"
 
 
 def bytes_needed(data: Data, prior: Prior, itemsize: int) -> float:
@@ -69,19 +70,36 @@ def room_of(device: Any) -> float:
     return float("inf") if limit is None else (1.0 - SPARE) * float(limit)
 
 
-def check_room(data: Data, prior: Prior) -> None:
+def halved(data: Data, prior: Prior) -> bool:
+    """Whether data that may be of any precision have room as float16 alone; warns where that is so."""
+    from ..kernels.jax.library import jax
+
+    room = room_of(jax.local_devices()[0])
+    single, half = (bytes_needed(data, prior, itemsize) for itemsize in (4, 2))
+    if not half <= room < single:
+        return False
+    warn(
+        f"the data are held as float16 on the device, rounded to 3 digits, since as float32 they would need about "
+        f"{single / 1e9:.3g} GB and it has {room / 1e9:.3g}; pass dtype=numpy.float16 to say that this is meant",
+        UserWarning,
+    )
+    return True
+
+
+def check_room(data: Data, prior: Prior, half: bool = False) -> None:
     """Refuse, before the work, a job that the device has no memory for, and say what would fit."""
     from ..kernels.jax.library import jax
 
-    device, itemsize = jax.devices()[0], data.Y.dtype.itemsize
+    device, itemsize = jax.local_devices()[0], 2 if half else data.Y.dtype.itemsize
     needed, room = bytes_needed(data, prior, itemsize), room_of(device)
     if needed <= room:
         return
-    single = bytes_needed(data, prior, 4)
-    ways = ['backend="cpu"']
-    if itemsize > 4 and single <= room:
-        ways.insert(0, f"dtype=numpy.float32, which takes {single / 1e9:.3g} GB")
-    fits = int(data.n_features * room / (single if itemsize > 4 else needed))
+    ways, least = ['backend="cpu"'], needed
+    for smaller, name in ((2, "float16"), (4, "float32")):
+        least = min(least, bytes_needed(data, prior, smaller))
+        if smaller < itemsize and (taken := bytes_needed(data, prior, smaller)) <= room:
+            ways.insert(0, f"dtype=numpy.{name}, which takes {taken / 1e9:.3g} GB")
+    fits = int(data.n_features * room / least)
     raise MemoryError(
         f"data and states must fit the memory of the device; {data.n_features} x {data.n_samples} entries and "
         f"{prior.K} factors need about {needed / 1e9:.3g} GB, and {device.device_kind} has {room / 1e9:.3g}; about "

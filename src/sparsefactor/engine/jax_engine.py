@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -12,13 +13,15 @@ from ..data import Data
 from ..kernels.contract import Array, GibbsRows, GibbsTerms, Message, RowStream, Sums, VIColumns, VIRows, VITerms
 from ..kernels.jax.activations import activations, drawn_activations
 from ..kernels.jax.gibbs_rows import gibbs_pass
-from ..kernels.jax.library import JAX, jax, jnp, with_64_bits, x64
+from ..kernels.jax.library import JAX, host, jax, jnp, with_64_bits, x64
 from ..kernels.jax.problem import Kind, Problem
+from ..kernels.jax.row_kernel import kernels_compile
 from ..kernels.jax.vi_modules import module_pass
 from ..kernels.jax.vi_rows import vi_pass
 from ..model import Prior
+from .jax_data import moments
 from .jax_moves import JaxMoves
-from .jax_shortcut import JaxVI
+from .jax_shortcut import JaxGibbs, JaxVI, each_sample, stream_of
 from .jax_verbs import JaxVerbs
 
 PRECISION = "bf16x3"  # of products of single precision: as exact as float32, twice as fast (python -m benchmarks.gpu)
@@ -28,17 +31,18 @@ class JaxEngine(JaxMoves, JaxVerbs):
     """Kernels in JAX for one data set and prior: data and rows are on the device from start to result.
 
     Agreement with the oracle: 1e-9 relative for float64 data, 1e-4 for float32 data, whose products with Y and with its
-    mask are of single precision and all else float64.
+    mask are of single precision and all else float64. half: Y is held as float16; the model is then that of the rounded
+    data, and agrees with the oracle on these as float32 data do.
     """
 
     name = "jax"
     on = JAX
 
     @with_64_bits
-    def __init__(self, data: Data, prior: Prior, *, _problem: Problem | None = None) -> None:
+    def __init__(self, data: Data, prior: Prior, *, half: bool = False, _problem: Problem | None = None) -> None:
         prior = prior.in_units_of(data)
         self.data, self.prior = data, prior
-        self.problem = placed(data, prior, _problem)
+        self.problem = placed(data, prior, half, _problem)
         self.kind = Kind(
             masked=not data.is_complete,
             lists_missing=lists_missing(data),
@@ -46,6 +50,7 @@ class JaxEngine(JaxMoves, JaxVerbs):
             n_groups=len(prior.group_names) if prior.grouped else 1,
             noise_shape=float(prior.noise_shape),
             precision=PRECISION,
+            kernel="compiled" if len(self.problem.Y.sharding.device_set) == 1 and kernels_compile() else "",
         )
 
     def with_prior(self, prior: Prior) -> JaxEngine:
@@ -63,7 +68,7 @@ class JaxEngine(JaxMoves, JaxVerbs):
         """A pass on the device; its sums come to the host."""
         run = module_pass if self.prior.n_modules > 1 else vi_pass
         after, sums = run(self.problem, plain(rows), unnamed(message), kind=self.kind)
-        sums = jax.device_get(sums)
+        sums = host(sums)
         own = VIRows(*after[: 6 if self.prior.n_modules > 1 else 4])
         return own, sums._replace(elbo=VITerms(*map(float, sums.elbo)), joint=GibbsTerms())
 
@@ -74,27 +79,31 @@ class JaxEngine(JaxMoves, JaxVerbs):
     @with_64_bits
     def vi_activations(self, columns: VIColumns, sums: Sums, weight: Array) -> tuple[Array, Array]:
         """q(f) of every sample, as NumPy arrays."""
-        mean, variance = jax.device_get(activations(*needed(columns, sums), np.asarray(weight)))
+        mean, variance = host(activations(*needed(columns, sums), np.asarray(weight)))
         return mean, variance
 
     # ---- Gibbs sampling -----------------------------------------------------------------------------------------
 
+    def gibbs_shortcut(self) -> JaxGibbs:
+        """Row pass and activations in one call."""
+        return JaxGibbs(self.problem, self.kind, self.data, self.prior)
+
     def row_noise(self, key: tuple[int, int], sweep: int) -> RowStream:
         """The stream's name: it is drawn where the rows are."""
-        return RowStream(np.uint64(key[0]), np.uint64(key[1]), np.uint64(sweep))
+        return stream_of(key, sweep)
 
     @with_64_bits
     def gibbs_row_pass(self, rows: GibbsRows, message: Message, noise: RowStream) -> tuple[GibbsRows, Sums]:
         """A pass on the device; what has the size of the samples stays there, for the activations' step."""
         after, sums = gibbs_pass(self.problem, rows, unnamed(message), noise, kind=self.kind)
-        active, l2, joint = jax.device_get((sums.active, sums.l2, sums.joint))
+        active, l2, joint = host((sums.active, sums.l2, sums.joint))
         own = rows._replace(Z=after.Z, L=after.L, tau=after.tau)
         return own, Sums(sums.LY, sums.LL, sums.LL_share, active, l2, joint=GibbsTerms(*map(float, joint)))
 
     @with_64_bits
     def gibbs_activations(self, sums: Sums, weight: Array, normal: Array) -> Array:
         """A draw of F, as a NumPy array."""
-        each = self.kind.masked or self.prior.noise == "sample"
+        each = each_sample(self.kind, self.prior)
         return np.asarray(drawn_activations(needed(None, sums)[1], weight, normal, each=each))
 
 
@@ -103,50 +112,63 @@ def lists_missing(data: Data) -> bool:
     return data.observed is not None and 2.0 * data.n_observed > data.n_features * data.n_samples
 
 
-def placed(data: Data, prior: Prior, old: Problem | None) -> Problem:
+def placed(data: Data, prior: Prior, half: bool, old: Problem | None) -> Problem:
     """What the kernels need, on the device; the data themselves as an engine before has them there."""
     G = data.n_features
     feature = prior.noise == "feature"
     rate = np.broadcast_to(prior.noise_rate if feature else 1.0, G).astype(np.float64)
-    half = 0.5 * data.row_count
-    a, shape = float(prior.noise_shape), float(prior.noise_shape) + half
+    half_count = 0.5 * data.row_count
+    a, shape = float(prior.noise_shape), float(prior.noise_shape) + half_count
     # densities.gamma_kl less its terms in log(rate) and 1 / rate, which the rows add.
     kl = (shape - a) * digamma(shape) - gammaln(shape) + gammaln(a) - a * np.log(rate) - shape
     if old is None:
         mask = np.zeros((0, 0), bool)
         if data.observed is not None:
             mask = ~data.observed if lists_missing(data) else data.observed
-        Y, mask = jnp.asarray(data.Y), jnp.asarray(mask)
+        put = dealer(data.n_features)
+        Y, mask = put(data.Y.astype(np.float16) if half else data.Y), put(mask)
+        row_ss = moments(Y, 1)[1] if half else put(data.row_ss)
     else:
-        Y, mask = old.Y, old.mask
-    problem = Problem(
+        put = dealer(data.n_features, old.row_count)
+        Y, mask, row_ss = old.Y, old.mask, old.row_ss
+    return Problem(
         Y=Y,
         mask=mask,
-        row_count=jnp.asarray(data.row_count),
-        row_ss=jnp.asarray(data.row_ss),
-        tau_shape=jnp.asarray(shape),
-        noise_rate=jnp.asarray(rate),
-        group=jnp.asarray(prior.group_index if prior.grouped else np.zeros(0, np.int64)),
-        likelihood_constant=jnp.asarray(half @ digamma(shape)),
-        noise_constant=jnp.asarray(-kl.sum()),
-        gibbs_constant=jnp.asarray(np.sum(a * np.log(rate) - gammaln(a))),
+        row_count=put(data.row_count),
+        row_ss=row_ss,
+        tau_shape=put(shape),
+        noise_rate=put(rate),
+        group=put(prior.group_index if prior.grouped else np.zeros(0, np.int64)),
+        likelihood_constant=put(half_count @ digamma(shape)),
+        noise_constant=put(-kl.sum()),
+        gibbs_constant=put(np.sum(a * np.log(rate) - gammaln(a))),
     )
-    return sharded(problem)
 
 
-def sharded(problem: Problem) -> Problem:
-    """Rows dealt out to as many devices as divide their number; sums over rows are left to XLA."""
-    devices, G = jax.devices(), problem.Y.shape[0]
+def dealer(G: int, like: Any = None) -> Callable[[Any], Any]:
+    """Puts arrays on the devices: rows dealt out to as many as divide their number, sums over rows being left to XLA.
+
+    like: what was put there before.
+    """
+    devices = jax.devices() if like is None else list(like.sharding.device_set)
     n = next(n for n in range(len(devices), 0, -1) if G % n == 0)
+    if jax.process_count() > 1 and n < len(devices):
+        raise ValueError(
+            f"n_features must be a multiple of the number of devices where processes share them; got {G} and "
+            f"{len(devices)}; leave {G % len(devices)} features out, or use one process"
+        )
     if n == 1:
-        return problem
-    mesh = jax.sharding.Mesh(np.array(devices[:n]), ("rows",))
+        return jnp.asarray
+    mesh = jax.sharding.Mesh(np.array(sorted(devices, key=lambda device: device.id)[:n]), ("rows",))
 
     def put(values: Any) -> Any:
-        rows = ("rows",) if values.ndim and values.shape[0] == G else ()
-        return jax.device_put(values, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*rows)))
+        rows = ("rows",) if np.ndim(values) and len(values) == G else ()
+        own = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*rows))
+        if isinstance(values, jax.Array):
+            return jax.device_put(values, own)
+        return jax.make_array_from_callback(np.shape(values), own, lambda index: np.asarray(values)[index])
 
-    return Problem(*map(put, problem))
+    return put
 
 
 def plain(rows: VIRows) -> VIRows:

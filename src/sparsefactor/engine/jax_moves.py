@@ -20,34 +20,30 @@ from ..kernels.jax.library import with_64_bits
 from ..kernels.jax.moves import rotate, shear
 from ..kernels.jax.problem import Kind, Problem
 from ..model import Beta, Prior
+from .jax_turns import in_turn
 
 
 class JaxMoves:
-    """For one data set and prior; columns come from the host and go back there."""
+    """For one data set and prior; of the columns, what has the size of the samples stays on the device."""
 
     data: Data
     prior: Prior
     problem: Problem
     kind: Kind
 
-    @property
-    def moves(self) -> tuple[str, ...]:
-        """All but "noise", whose rows take turns: there is nothing to do side by side."""
-        return ("scale", "rotation", "shear", "column")
-
     @with_64_bits
     def gibbs_shear(self, rows: GibbsRows, columns: GibbsColumns, noise: ShearNoise) -> tuple[GibbsRows, Array]:
-        """New rows and F (K, N) after shears (2.11)."""
+        """New rows and F (K, N), on the device, after shears (2.11)."""
         Z, L, F = shear(self.problem, free(rows), columns, noise, kind=self.kind)
-        return rows._replace(Z=Z, L=L), np.array(F)
+        return rows._replace(Z=Z, L=L), F
 
     @with_64_bits
     def gibbs_rotate(
         self, rows: GibbsRows, columns: GibbsColumns, noise: RotationNoise
     ) -> tuple[GibbsRows, Array, Array]:
-        """New rows, F (K, N) and alpha (K, V?) after rotations (2.10)."""
+        """New rows, F (K, N), on the device, and alpha (K, V?) after rotations (2.10)."""
         Z, L, F, alpha = rotate(self.problem, free(rows), columns, noise, kind=self.kind)
-        return rows._replace(Z=Z, L=L), np.array(F), np.array(alpha)
+        return rows._replace(Z=Z, L=L), F, np.array(alpha)
 
     @with_64_bits
     def gibbs_columns(
@@ -65,11 +61,17 @@ class JaxMoves:
         new = np.array(alpha).reshape(columns.alpha.shape)
         return rows._replace(Z=Z, L=L), new, np.array(logit) if learnt else columns.logit.copy()
 
+    @with_64_bits
     def gibbs_precisions(
         self, rows: GibbsRows, columns: GibbsColumns, noise: PrecisionNoise
     ) -> tuple[GibbsRows, Array]:
-        """Refused: see moves."""
-        raise NotImplementedError("one row after the other is no work for a device: see moves")
+        """New rows and F (K, N) (2.16, 2.17).
+
+        One row after the other is no work for a device: the rows whose turn it is, which are few, come to the host,
+        and go back. Sums over all rows, before and after, are made where they are.
+        """
+        Z, L, tau, F = in_turn(self.problem, self.kind, self.prior, free(rows), columns, noise)
+        return rows._replace(Z=Z, L=L, tau=tau), F
 
 
 def free(rows: GibbsRows) -> GibbsRows:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..design import FLAT
-from ..kernels.contract import NONE, Array, GibbsRows, Message, VIRows
+from ..kernels.contract import NONE, Array, GibbsRows, Message, RowStream, VIRows
 from ..kernels.jax import matrix
-from ..kernels.jax.library import JAX, jax, jnp, with_64_bits
-from ..kernels.jax.problem import Kind, Problem, group_sums
+from ..kernels.jax.library import JAX, host, jax, jnp, with_64_bits
+from ..kernels.jax.noise import normals
+from ..kernels.jax.problem import Kind, Problem, group_sums, placed_as
 from ..kernels.jax.products import mask_back
 from ..kernels.jax.shears import JaxShears
 from ..kernels.rows import RowVerbs
@@ -34,13 +36,23 @@ class JaxVerbs(RowVerbs):
         """All rows at once: a device adds them in an order of its own."""
         return self.row_chunks()
 
+    @property
+    def row_numbers(self) -> Any:
+        """(G,) the rows' numbers, where the rows are."""
+        return self.with_rows(np.arange(self.data.n_features, dtype=np.intp), np.intp)
+
+    def with_rows(self, values: Any, dtype: Any = np.float64) -> Any:
+        """An array whose first axis is the rows, dealt out as these are."""
+        on_device = isinstance(values, jax.Array)
+        return values.astype(dtype) if on_device else placed_as(self.problem.row_count, np.asarray(values, dtype))
+
     # ---- to and from the host -----------------------------------------------------------------------------------
 
     def vi_place(self, L: Array, Z: NDArray[np.int8] | None = None) -> VIRows:
         """q at point values L (G, K), the host's or a start's, with inclusions Z where they are known."""
-        L = jnp.asarray(L, dtype=jnp.float64)
-        eta = jnp.ones_like(L) if Z is None else jnp.asarray(Z, dtype=jnp.float64)
-        return VIRows(mu=L, s2=jnp.zeros_like(L), eta=eta, tau=jnp.ones(len(L)))
+        L = self.with_rows(L)
+        eta = jnp.ones_like(L) if Z is None else self.with_rows(Z)
+        return VIRows(mu=L, s2=jnp.zeros_like(L), eta=eta, tau=self.with_rows(np.ones(len(L))))
 
     def vi_fetch(self, rows: VIRows) -> VIRows:
         """As NumPy arrays."""
@@ -48,8 +60,8 @@ class JaxVerbs(RowVerbs):
 
     def gibbs_place(self, L: Array) -> GibbsRows:
         """A draw with loadings L (G, K), the host's or a start's, active where they are not zero."""
-        L = jnp.asarray(L, dtype=jnp.float64)
-        return GibbsRows(Z=(L != 0).astype(np.int8), L=L, tau=jnp.ones(len(L)))
+        L = self.with_rows(L)
+        return GibbsRows(Z=(L != 0).astype(np.int8), L=L, tau=self.with_rows(np.ones(len(L))))
 
     def gibbs_fetch(self, rows: GibbsRows, scale: Array | None = None) -> GibbsRows:
         """As NumPy arrays, the loadings multiplied by scale (K,) where one is given."""
@@ -58,7 +70,7 @@ class JaxVerbs(RowVerbs):
 
     def gibbs_return(self, rows: GibbsRows) -> GibbsRows:
         """Rows that `gibbs_fetch` gave, to the bit what they were."""
-        own: Any = [values if not len(values) else jnp.asarray(values) for values in rows]
+        own: Any = [values if not len(values) else jnp.asarray(host(values)) for values in rows]
         return GibbsRows(*own)
 
     # ---- sums over draws ------------------------------------------------------------------------------------------
@@ -75,7 +87,7 @@ class JaxVerbs(RowVerbs):
 
     def gibbs_tally_fetch(self, tally: Array) -> Array:
         """(N, G) the sum as a NumPy array."""
-        return np.asarray(tally)
+        return np.asarray(host(tally))
 
     def gibbs_tally_return(self, total: Array) -> Array:
         """A sum that was fetched, to the bit."""
@@ -101,17 +113,17 @@ class JaxVerbs(RowVerbs):
     def vi_spread(self, rows: VIRows) -> Array:
         """(1 or N, K) sums over a sample's rows of w Var[l]."""
         spread = rows.tau[:, None] * (rows.eta * (rows.mu**2 + rows.s2) - (rows.eta * rows.mu) ** 2)
-        total = np.asarray(spread.sum(axis=0))[None]
+        total = np.asarray(host(spread.sum(axis=0)))[None]
         if not self.kind.masked:
             return total
-        listed = np.asarray(spread_listed(self.problem.mask, spread))
+        listed = np.asarray(host(spread_listed(self.problem.mask, spread)))
         return total - listed if self.kind.lists_missing else listed
 
     # ---- reductions -----------------------------------------------------------------------------------------------
 
     def sums(self, values: Any, own: slice) -> Array:
         """(K,), or (K, V) by group: sums over all rows of values (G, K)."""
-        return np.asarray(group_sums(jnp.asarray(values, dtype=jnp.float64).T, self.problem, self.kind))
+        return np.asarray(host(group_sums(jnp.asarray(values, dtype=jnp.float64).T, self.problem, self.kind)))
 
     def joined(self, L: Any, F: Any, base: Any) -> tuple[Any, Any]:
         """L (G, K + d) and F (K + d, N), the design's directions behind the factors."""
@@ -132,7 +144,15 @@ class JaxVerbs(RowVerbs):
 
     def rss(self, L: Any, F: Any, base: Any, over: int) -> Array:
         """Sums of squares of the residuals, over rows (0) or over samples (1)."""
-        return np.asarray(matrix.rss(self.problem, *self.joined(L, F, base), kind=self.kind, over=over))
+        return np.asarray(host(matrix.rss(self.problem, *self.joined(L, F, base), kind=self.kind, over=over)))
+
+    def vi_likelihood(self, rows: VIRows, F: Array) -> float:
+        """What the likelihood (3.10) cannot exceed, for noise by feature: variances of l and f left out."""
+        return super().vi_likelihood(rows._replace(tau=host(rows.tau)), F)
+
+    def vi_sortings(self, rows: VIRows, M: int, rng: np.random.Generator) -> list[Any]:
+        """(G, M) memberships to set out from: clusters of the rows, which the host finds."""
+        return [self.with_rows(host(one)) for one in super().vi_sortings(rows._replace(eta=host(rows.eta)), M, rng)]
 
     def vi_shears(self, rows: VIRows, message: Message) -> Any:
         """What a search for shears asks of the rows (3.15)."""
@@ -141,6 +161,10 @@ class JaxVerbs(RowVerbs):
         return JaxShears(rows, self.prior.by_row(message.alpha), logit)
 
     # ---- starts ---------------------------------------------------------------------------------------------------
+
+    def start_normals(self, n: int, size: float, stream: RowStream) -> Any:
+        """Loadings (G, n) of a start: normals with this standard deviation, by counter."""
+        return size * normals_by_row(self.row_numbers, stream, n=n)
 
     def start_matrix(self) -> DeviceMatrix:
         """The data as starts see them."""
@@ -174,11 +198,11 @@ class DeviceMatrix:
 
     def gram(self) -> Array:
         """(N, N) Y'Y."""
-        return np.asarray(self.asked(matrix.gram))
+        return np.asarray(host(self.asked(matrix.gram)))
 
     def feature_gram(self) -> Array:
         """(G, G) Y Y', which is asked for where features are few."""
-        return np.asarray(self.asked(matrix.feature_gram))
+        return np.asarray(host(self.asked(matrix.feature_gram)))
 
     def times(self, V: Array) -> Any:
         """Y V, as loadings of a start; V: (N, r)."""
@@ -186,7 +210,7 @@ class DeviceMatrix:
 
     def back(self, L: Any) -> Array:
         """(N, r) Y'L."""
-        return np.asarray(self.asked(matrix.matrix_back, L))
+        return np.asarray(host(self.asked(matrix.matrix_back, L)))
 
     def power(self, V: Array) -> Array:
         """(N, r) Y'Y V."""
@@ -196,6 +220,11 @@ class DeviceMatrix:
         """The matrix with L V' in its holes; the sums of squares of what changed there, and of what is there now."""
         change, size = self.asked(matrix.change_in_holes, L, V)
         return DeviceMatrix(self.engine, self.base, (L, V)), float(change), float(size)
+
+
+@partial(jax.jit, static_argnames="n")
+def normals_by_row(numbers: Any, stream: RowStream, n: int) -> Any:
+    return normals(stream, jnp.arange(n), numbers[:, None])
 
 
 @jax.jit
@@ -210,7 +239,7 @@ def spread_listed(mask: Any, spread: Any) -> Any:
 
 def fetched(values: Any) -> Any:
     """As a NumPy array; what a pass does not have stays the object that says so."""
-    return values if values is NONE else np.asarray(values)
+    return values if values is NONE else np.asarray(host(values))
 
 
 for _name, _value in [*vars(StartVerbs).items(), *vars(RowVerbs).items()]:

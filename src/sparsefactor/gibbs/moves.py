@@ -40,7 +40,8 @@ class ScaleMove:
         prior, N = gibbs.prior, state.F.shape[1]
         slab = state.alpha.reshape(len(state.alpha), -1)
         shape = 0.5 * N + slab.shape[1] * prior.loading_shape
-        rate = 0.5 * np.sum(state.F**2, axis=1) + np.sum(prior.loading_rate * slab, axis=1)
+        square = np.asarray((state.F**2).sum(axis=1))  # of activations that may be where the rows are
+        rate = 0.5 * square + np.sum(prior.loading_rate * slab, axis=1)
         c = np.sqrt(positive(rng.standard_gamma(shape, size=len(rate)) / rate))
         alpha = (slab * c[:, None] ** 2).reshape(state.alpha.shape)
         return state._replace(F=state.F * c[:, None], alpha=alpha, scale=state.scale / c)

@@ -53,11 +53,15 @@ class GibbsInfo(NamedTuple):
 class Gibbs:
     """The sweeps of one data set, prior and engine."""
 
-    def __init__(self, data: Data, prior: Prior, engine: Engine, moves: Sequence[Move] = ()) -> None:
+    def __init__(
+        self, data: Data, prior: Prior, engine: Engine, moves: Sequence[Move] = (), *, any_normals: bool = False
+    ) -> None:
+        """any_normals: the engine may draw the activations' noise where its rows are; the draws are then its own."""
         prior = prior.in_units_of(data)
         self.data, self.prior, self.engine, self.moves = data, prior, engine, tuple(moves)
         self.fixed, self.inclusion = fixed_of(data, prior), inclusion_of(prior, data, engine)
         self.column_noise = prior.noise != "feature"
+        self.shortcut, self.any_normals = engine.gibbs_shortcut(), any_normals
         self.n_base = 0 if data.design is None else data.n_features * len(data.design.basis)  # loadings on directions
         if data.design is not None:
             C = data.design.basis[~data.design.learnt]
@@ -73,8 +77,9 @@ class Gibbs:
 
         power: of the likelihood (2.12). Below 1 the sweep is only for warming up.
         """
-        state, sums = self.draw(state, key, sweep, power)
-        return state, GibbsInfo(log_joint=self.log_joint(state, sums), n_active=int(sums.active.sum()))
+        with self.engine.scope():
+            state, sums = self.draw(state, key, sweep, power)
+            return state, GibbsInfo(log_joint=self.log_joint(state, sums), n_active=int(sums.active.sum()))
 
     def draw(self, state: GibbsState, key: tuple[int, int], sweep: int, power: float = 1.0) -> tuple[GibbsState, Sums]:
         """A sweep's draw, and the sums over its rows."""
@@ -84,14 +89,24 @@ class Gibbs:
                 state = move(self, state, rng)
         if self.data.design is not None:
             state = self.slide(state, rng)
-        rows, sums = self.engine.gibbs_row_pass(
-            state.rows, self.message(state, power), self.engine.row_noise(key, sweep)
-        )
-        F = self.sample_f(state, sums, power, rng)
+        rows, F, sums = self.sample_rows_and_f(state, key, sweep, power, rng)
         tau = self.sample_tau(F, sums, rng)
         alpha = self.sample_alpha(sums, rng)
         rows, pi, w = self.inclusion.sample(state, rows, sums, rng)
         return GibbsState(rows, F, alpha, pi, tau, np.ones(len(alpha)), w), sums
+
+    def sample_rows_and_f(
+        self, state: GibbsState, key: tuple[int, int], sweep: int, power: float, rng: np.random.Generator
+    ) -> tuple[GibbsRows, Array, Sums]:
+        """tau, z, l and then F."""
+        if self.shortcut is not None:
+            normal = None if self.any_normals else rng.standard_normal(state.F.shape)
+            drawn = self.shortcut.draw(state.rows, self.columns(state), key, sweep, power, normal)
+            check_size(drawn.largest)
+            return drawn.rows, drawn.F, drawn.sums
+        noise = self.engine.row_noise(key, sweep)
+        rows, sums = self.engine.gibbs_row_pass(state.rows, self.message(state, power), noise)
+        return rows, self.sample_f(state, sums, power, rng), sums
 
     def start(self, L: Array, F: Array) -> GibbsState:
         """A state around point values of L (G, K) and F (K, N); the first sweep redraws every row."""
@@ -148,11 +163,7 @@ class Gibbs:
         """F given the rest (2.5)."""
         weight = power * self.weight(state.tau)
         F = self.engine.gibbs_activations(sums, weight, rng.standard_normal(state.F.shape))
-        if not np.abs(F).max(initial=0.0) < LARGEST:
-            raise ValueError(
-                "draws must be finite; the activations are not, since the factors explain these data to within "
-                "rounding; rescale X to unit variance, or raise noise_rate"
-            )
+        check_size(float(np.abs(F).max(initial=0.0)))
         return F
 
     def sample_tau(self, F: Array, sums: Sums, rng: np.random.Generator) -> Array:
@@ -171,6 +182,8 @@ class Gibbs:
 
     def explained(self, F: Array, sums: Sums) -> Array:
         """(N,) what F takes off each sample's sum of squares; the sums over rows may still be where the rows are."""
+        if len(sums.explained):
+            return np.asarray(sums.explained)
         LY, LL, share, shift = map(np.asarray, (sums.LY, sums.LL, sums.LL_share, sums.shift))
         return explained(F, sums._replace(LY=LY, LL=LL, LL_share=share, shift=shift), self.fixed)
 
@@ -180,7 +193,8 @@ class Gibbs:
         """log p(Y, L, Z, F, tau) of a state at scale one with these sums; alpha and pi are integrated out (2.14)."""
         prior, data = self.prior, self.data
         F, tau = state.F, state.tau
-        total = float(-0.5 * data.n_observed * LOG_2PI - 0.5 * np.sum(F**2 + LOG_2PI))
+        f2 = sums.f2.sum() + F.size * LOG_2PI if len(sums.f2) else np.sum(F**2 + LOG_2PI)
+        total = float(-0.5 * data.n_observed * LOG_2PI - 0.5 * f2)
         if self.column_noise:
             total += float(0.5 * data.column_count @ np.log(tau))
             total -= float(0.5 * tau @ (data.column_ss - self.explained(F, sums)))
@@ -198,3 +212,12 @@ class Gibbs:
         """What the log joint gains when Y, L and tau are taken from the units of `data.Y` back to those of X."""
         n_noise = {"feature": self.data.n_features, "sample": self.data.n_samples, "shared": 1}[self.prior.noise]
         return float(np.log(self.data.unit) * (2.0 * n_noise - self.data.n_observed - active))
+
+
+def check_size(largest: float) -> None:
+    """Refuse activations that are not numbers, or larger than any can be."""
+    if not largest < LARGEST:
+        raise ValueError(
+            "draws must be finite; the activations are not, since the factors explain these data to within "
+            "rounding; rescale X to unit variance, or raise noise_rate"
+        )

@@ -14,7 +14,7 @@ where features are in several known groups; `Prior.by_row` gives each row its ow
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,6 +91,8 @@ class Sums(NamedTuple):
     members: Array = NONE  # (M,) sum of E[c_i = m]
     active_in: Array = NONE  # (K, M) sum of E[z_ik, c_i = m]
     shift: Array = NONE  # (N,) what a design's directions, where there are any, add to a sample's sum of squares
+    explained: Array = NONE  # (N,) what the activations take off it, where they were drawn in the same pass
+    f2: Array = NONE  # (K,) and the activations' sums of squares
 
 
 class VIRows(NamedTuple):
@@ -120,6 +122,16 @@ class VIColumns(NamedTuple):
     own: Array = NONE  # (K,) probability that a factor has a rate of its own in every module
     w_shape: Array = NONE  # (M,) of the Dirichlet on the modules' weights
     slide: Array = NONE  # (K, d) what is to go from f_mean, which lacks it already, to the rows' base
+
+
+class Climber(NamedTuple):
+    """A trial of VI between two iterations, for engines that advance several at once."""
+
+    state: Any  # rows, columns, sums, the ELBO's terms and the ELBO, as `VIState`
+    t: float  # of the momentum's sequence
+    previous: Any  # (K, N) activations of the last plain step, or None
+    iterations: int
+    until: int
 
 
 class GibbsRows(NamedTuple):

@@ -16,7 +16,7 @@ from .contract import Array, RowNoise, RowStream
 ROUND_0, ROUND_1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)  # Philox4x32's multipliers
 WEYL_0, WEYL_1 = 0x9E3779B9, 0xBB67AE85  # and its key increments
 LOW = np.uint64(0xFFFFFFFF)
-STREAM_Z, STREAM_L, STREAM_TAU, STREAM_SLICE = 0, 1, 2, 3
+STREAM_Z, STREAM_L, STREAM_TAU, STREAM_SLICE, STREAM_F = 0, 1, 2, 3, 4
 UNIT = 2.0**-53
 SLAB_COUNTER = 1 << 192  # where the draws of a sweep's slabs begin, far from those of its columns
 

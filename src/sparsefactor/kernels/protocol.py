@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 from .contract import (
     Array,
+    Climber,
     ColumnNoise,
     ELBOTerms,
     GibbsColumns,
@@ -24,12 +26,42 @@ from .verbs import Verbs
 class VIShortcut(Protocol):
     """A whole iteration of VI without Python in between; the equations are those of kernels/columns.py."""
 
+    most_together: int  # trials that `together` takes; 1: it is not there
+
     def next_columns(self, rows: VIRows, columns: VIColumns, sums: Sums, rescale: bool) -> tuple[VIColumns, Array]:
         """The column step, each factor at its best scale if asked for, and what the rows are to be multiplied by."""
         ...
 
     def finish(self, rows: VIRows, columns: VIColumns, scale: Array) -> tuple[VIRows, Sums, ELBOTerms, float]:
         """The row pass, the ELBO's terms and the ELBO."""
+        ...
+
+    def together(
+        self, climbers: Sequence[Climber], tolerance: tuple[float, float], keep: float | None, room: int
+    ) -> list[tuple[Climber, bool, list[tuple[int, float]]]]:
+        """Iterations of several trials at once: each where it stands then, whether it has converged, and its iterations
+        and ELBOs on the way. keep: of the momentum after a step that failed, None without acceleration (`Trial.step`);
+        room: trials that the next calls may bring, so that as few sizes as possible are compiled for.
+        """
+        ...
+
+
+class Drawn(NamedTuple):
+    """The rows and F of a sweep of Gibbs sampling."""
+
+    rows: GibbsRows
+    F: Any  # (K, N), where the rows are
+    sums: Sums
+    largest: float  # of the activations, without sign
+
+
+class GibbsShortcut(Protocol):
+    """Row pass and activations of a sweep of Gibbs sampling without the host in between."""
+
+    def draw(
+        self, rows: GibbsRows, columns: GibbsColumns, key: tuple[int, int], sweep: int, power: float, normal: Any
+    ) -> Drawn:
+        """power: of the likelihood; normal: (K, N) standard normals, or None for the engine's own, by counter."""
         ...
 
 
@@ -46,6 +78,10 @@ class Engine(Verbs, Protocol):
 
     def vi_activations(self, columns: VIColumns, sums: Sums, weight: Array) -> tuple[Array, Array]:
         """New (f_mean, f_var); weight: (N,) column precisions (ones for noise="feature")."""
+        ...
+
+    def gibbs_shortcut(self) -> GibbsShortcut | None:
+        """Where this engine has one for its data and prior."""
         ...
 
     def gibbs_row_pass(self, rows: GibbsRows, message: Message, noise: Any) -> tuple[GibbsRows, Sums]:

@@ -49,6 +49,10 @@ class RowVerbs(StartVerbs):
         alone = self.prior.noise == "feature" and self.data.is_complete and self.data.design is None
         return tuple(name for name in MOVE_NAMES if alone or name != "noise")
 
+    def gibbs_shortcut(self) -> Any:
+        """None: passes and activations are asked for one after the other."""
+        return None
+
     # ---- to and from the host -----------------------------------------------------------------------------------
 
     def vi_place(self, L: Array, Z: NDArray[np.int8] | None = None) -> VIRows:

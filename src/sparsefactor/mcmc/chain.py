@@ -90,7 +90,7 @@ class Chain:
         values = {
             "loadings": rows.L * unit,
             "inclusion": rows.Z,
-            "activations": state.F.T,
+            "activations": np.asarray(state.F).T,
             "noise_precision": noise[self.gibbs.prior.noise] / unit**2,
             "loading_precision": state.alpha.T / unit**2,
             "inclusion_rate": state.pi.T if self.gibbs.prior.grouped else self.gibbs.inclusion.rate(state),

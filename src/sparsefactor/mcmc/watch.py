@@ -74,7 +74,7 @@ class MCMCProgress(Moment):
     @property
     def activations(self) -> Array:
         """(n_samples, n_factors) activations of the draw."""
-        return np.ascontiguousarray(self._draw().F.T)
+        return np.ascontiguousarray(np.asarray(self._draw().F).T)
 
     def _rows(self) -> Any:
         draw = self._draw()

@@ -25,15 +25,13 @@ def emptied(cavi: CAVI, state: VIState, k: int) -> VIState:
 def cleared(cavi: CAVI, rows: VIRows, columns: VIColumns, k: int) -> tuple[VIRows, VIColumns]:
     """q with no loading on factor k and all that belongs to it at its prior."""
     prior = cavi.prior
-    f_mean, f_var = np.array(columns.f_mean), np.array(columns.f_var)
-    f_mean[k] = 0.0
-    if f_var.ndim == 3:
-        f_var[:, k], f_var[:, :, k] = 0.0, 0.0
-        f_var[:, k, k] = 1.0
+    others = (np.arange(prior.K) != k).astype(np.float64)  # by products: activations may be an engine's own
+    if columns.f_var.ndim == 3:
+        f_var = columns.f_var * np.outer(others, others) + np.diag(1.0 - others)
     else:
-        f_var[k] = 1.0
+        f_var = columns.f_var * others[:, None] + (1.0 - others)[:, None]
     changed = columns._replace(
-        f_mean=f_mean,
+        f_mean=columns.f_mean * others[:, None],
         f_var=f_var,
         alpha_shape=_with(columns.alpha_shape, k, prior.loading_shape),
         alpha_rate=_with(columns.alpha_rate, k, prior.loading_rate),

@@ -73,7 +73,7 @@ class Hops:
             moves = moves_for(cavi.engine, [name for name in USED if name in cavi.engine.moves])
             for move in moves:
                 move.every = EVERY  # a run is judged by where it ends, and moves take most of its time
-            self.kits[K] = cavi, Gibbs(data, cavi.prior, cavi.engine, moves)
+            self.kits[K] = cavi, Gibbs(data, cavi.prior, cavi.engine, moves, any_normals=True)
         return self.kits[K]
 
     def resized(self, old: CAVI, new: CAVI, state: VIState) -> tuple[VIRows, VIColumns]:

@@ -21,6 +21,7 @@ from .cavi import CAVI
 from .cross import crossed
 from .hop import SPARE, SWEEPS, Hops
 from .shear import WORTH
+from .together import advance, side_by_side
 from .trial import CANDIDATES, SETTLE, Tolerance, Trial
 from .watch import Watcher
 
@@ -45,8 +46,7 @@ def race(trials: Sequence[Trial], tolerance: Tolerance, max_iter: int) -> list[T
     """Advance all trials together and drop the worst after each lap; the finalists."""
     running = list(trials)
     for lap, share in LAPS:
-        for trial in running:
-            trial.advance(min(lap, max_iter), tolerance)
+        advance(running, min(lap, max_iter), tolerance)
         running.sort(key=lambda trial: trial.elbo, reverse=True)
         keep = max(1, round(share * len(trials)))
         for trial in running[keep:]:
@@ -78,7 +78,8 @@ class Search:
             tell = self.watcher.tell if self.watcher.is_needed else None
             trial = Trial(number, start.name, cavi, state, accelerate=options.accelerate, tell=tell)
             self.trials.append(trial)
-            trial.advance(min(LAPS[0][0], max_iter), self.coarse)
+            if not side_by_side(cavi, n_trials, tell):  # else all of them, when they are there
+                trial.advance(min(LAPS[0][0], max_iter), self.coarse)
         self.watcher.phase = "race"
         finalists = race(self.trials, self.coarse, max_iter) if self.racing else self.trials
         self.watcher.phase = "climb"
@@ -86,6 +87,8 @@ class Search:
             if trial not in finalists:
                 self.narrowed(trial)
         finalists = [self.narrowed(trial, climb=True) for trial in finalists]
+        if not options.accelerate:
+            advance(finalists, max_iter, self.coarse)
         for trial in finalists:
             trial.polish(max_iter, self.coarse, self.rng, kicks=KICKS)
         finalists = sorted(finalists, key=lambda trial: trial.elbo, reverse=True)

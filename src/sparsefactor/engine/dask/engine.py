@@ -98,6 +98,9 @@ class DaskEngine:
     def vi_shortcut(self, joint: bool) -> None:
         return None
 
+    def gibbs_shortcut(self) -> None:
+        return None
+
     def row_noise(self, key: tuple[int, int], sweep: int) -> Any:
         return self.local.row_noise(key, sweep)
 

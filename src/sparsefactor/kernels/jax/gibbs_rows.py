@@ -14,6 +14,7 @@ from .library import jax, jnp, lax, special
 from .noise import normals, standard_gamma, uniforms
 from .problem import Kind, Problem, by_row, group_sums, logit_by_row, row_parts
 from .products import back, times
+from .row_kernel import MOST_FACTORS, drawn_rows
 from .vi_rows import diagonal, loading_products, product, row_grams
 
 BLOCK = 6  # factors between two passes over the inverses
@@ -27,7 +28,8 @@ def gibbs_row_pass(
     b, L, numbers = times(problem.Y, message.F, kind), rows.L.T * message.scale[:, None], jnp.arange(G)
     alpha, logit = by_row(message.alpha, problem), gibbs_logit(message.logit, rows, problem)
     done = []
-    for part in row_parts(G, 40 * K * K):
+    kernel = kind.kernel and K <= MOST_FACTORS
+    for part in row_parts(G, 40 * K * (K if kind.masked or not kernel else 4)):
         own = problem.part(part)
         A = row_grams(own.mask, message, problem.Y.dtype, kind) if kind.masked else message.gram
         prior = [a if a.shape[1] == 1 else a[:, part] for a in (alpha, logit)]
@@ -73,8 +75,11 @@ def draw(
         tau = gamma / (problem.noise_rate + 0.5 * jnp.maximum(rss, 0.0))
     factor = jnp.arange(K)[:, None]
     uniform, normal = uniforms(stream, factor, numbers), normals(stream, factor, numbers)
-    linear = tau * b
-    Z = inclusions(A, alpha, logit + 0.5 * jnp.log(alpha), linear, tau, Z, uniform)
+    linear, odds = tau * b, logit + 0.5 * jnp.log(alpha)
+    if kind.kernel and K <= MOST_FACTORS:
+        own = A, alpha, odds, linear, tau, Z, uniform, normal
+        return *drawn_rows(*own, interpret=kind.kernel == "interpreted"), tau
+    Z = inclusions(A, alpha, odds, linear, tau, Z, uniform)
     return Z, draw_loadings(A, alpha, linear, tau, Z, normal), tau
 
 

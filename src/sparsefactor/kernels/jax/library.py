@@ -11,6 +11,8 @@ from contextlib import AbstractContextManager
 from functools import wraps
 from typing import Any, TypeVar
 
+import numpy as np
+
 from ...arrays import arrays_of
 from ...errors import needs
 
@@ -18,6 +20,7 @@ try:
     import jax as _jax
     import jax.numpy as _jnp
     import jax.scipy.special as _special
+    from jax.experimental import multihost_utils as _multihost_utils
 except ImportError as problem:
     raise needs('backend "jax"', "JAX", "gpu", problem) from problem
 
@@ -27,7 +30,7 @@ jnp: Any = _jnp
 lax: Any = _jax.lax
 special: Any = _special
 
-__all__ = ["JAX", "jax", "jnp", "lax", "special", "with_64_bits", "x64"]
+__all__ = ["JAX", "host", "jax", "jnp", "lax", "special", "with_64_bits", "x64"]
 
 JAX = arrays_of(jnp, special)
 FULL = "RESOURCE_EXHAUSTED"  # in what XLA says when memory is
@@ -41,6 +44,19 @@ def x64() -> AbstractContextManager[Any]:
         return scope
     before: AbstractContextManager[Any] = jax.experimental.enable_x64()  # JAX 0.7 and older
     return before
+
+
+def host(values: Any) -> Any:
+    """Arrays, or trees of them, as NumPy's; where processes share the devices, whole in each of them."""
+    if jax.process_count() == 1:
+        return jax.device_get(values)
+
+    def one(value: Any) -> Any:
+        if not isinstance(value, jax.Array) or value.is_fully_addressable or value.is_fully_replicated:
+            return np.asarray(value)
+        return _multihost_utils.process_allgather(value, tiled=True)
+
+    return jax.tree.map(one, values)
 
 
 def with_64_bits(function: Function) -> Function:

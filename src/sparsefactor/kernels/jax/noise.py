@@ -30,6 +30,10 @@ def standard_gamma(shape: Any, rows: Any, stream: RowStream) -> Any:
     d = jnp.where(shape < 1.0, shape + 1.0, shape) - 1.0 / 3.0
     c = 1.0 / jnp.sqrt(9.0 * d)
 
+    def attempts(now: Any) -> Any:
+        """Two at a time: the host has to look at what is left of them."""
+        return attempt(attempt(now))
+
     def attempt(now: Any) -> Any:
         t, out, waiting = now
         x = normals(stream, 2 * t, rows, STREAM_TAU)
@@ -39,6 +43,6 @@ def standard_gamma(shape: Any, rows: Any, stream: RowStream) -> Any:
         return t + 1, jnp.where(waiting & good, d * v, out), waiting & ~good
 
     begin = (jnp.zeros((), jnp.uint64), jnp.zeros_like(shape), jnp.ones(shape.shape, bool))
-    _, out, _ = lax.while_loop(lambda now: jnp.any(now[2]), attempt, begin)
+    _, out, _ = lax.while_loop(lambda now: jnp.any(now[2]), attempts, begin)
     boost = uniform_pair(jnp.asarray(2**31, jnp.uint64), rows, stream.sweep, STREAM_TAU, stream[:2], jnp)[0]
     return jnp.where(shape < 1.0, out * boost ** (1.0 / shape), out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .library import jnp
+from .library import jax, jnp
 
 ROOM = 2**31  # bytes that a pass over masked rows may take at once, besides the data
 
@@ -38,6 +38,14 @@ class Kind(NamedTuple):
     n_groups: int  # 1: no groups
     noise_shape: float
     precision: str  # of products with single precision: see products.py
+    kernel: str = ""  # of row_kernel.py: "" for none, "compiled", or "interpreted" (on any machine, slowly)
+
+
+def placed_as(like: Any, values: Any) -> Any:
+    """NumPy's values on the devices of `like`, dealt out along the first axis as it is; each process puts its part."""
+    if len(like.sharding.device_set) == 1:
+        return jnp.asarray(values)
+    return jax.make_array_from_callback(values.shape, like.sharding, lambda index: values[index])
 
 
 def by_row(values: Any, problem: Problem) -> Any:

@@ -2,7 +2,8 @@
 
 Of float64 data they are float64. Of float32 data, Y stays as it is and the other side is rounded to it; the result is
 float64 again. A mask is zeros and ones, which bfloat16 holds exactly: three bfloat16 parts of the other side then give
-single precision on matrix units.
+single precision on matrix units. Data held as float16 are multiplied by three float16 parts of the other side, so that
+nothing is rounded but the data themselves.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from .library import jnp, lax
 from .problem import Kind, row_parts
 
+STEP = 2.0**11  # by which float16 rounds; its parts are taken at this scale, for it has few exponents
 PRECISIONS: dict[str, Any] = {
     "tf32": lax.Precision.DEFAULT,
     "bf16x3": lax.DotAlgorithmPreset.BF16_BF16_F32_X3,
@@ -25,12 +27,16 @@ PRECISIONS: dict[str, Any] = {
 
 def times(Y: Any, X: Any, kind: Kind) -> Any:
     """(r, G) (Y X)'; X: (N, r)."""
+    if Y.dtype == jnp.float16:
+        return _halves(X, Y, (0, 1))
     product = lax.dot_general(Y, X.astype(Y.dtype), (((1,), (0,)), ((), ())), precision=_of(Y, kind))
     return product.astype(jnp.float64).T
 
 
 def back(W: Any, Y: Any, kind: Kind) -> Any:
     """(r, N) W Y; W: (r, G)."""
+    if Y.dtype == jnp.float16:
+        return _halves(W.T, Y, (0, 0))
     product = lax.dot_general(W.astype(Y.dtype), Y, (((1,), (0,)), ((), ())), precision=_of(Y, kind))
     return product.astype(jnp.float64)
 
@@ -69,6 +75,21 @@ def _masked(mask: Any, X: Any, dtype: Any, over: tuple[int, int]) -> Any:
     )
     p = X.shape[1]
     return sum(product[i * p : (i + 1) * p].astype(jnp.float64) for i in (2, 1, 0))
+
+
+def _halves(X: Any, Y: Any, over: tuple[int, int]) -> Any:
+    """(r, other) the sum over the dimension over[1] of Y and over[0] of X (., r)."""
+    size = jnp.max(jnp.abs(X), axis=0)
+    size = jnp.where(size > 0.0, size, 1.0)
+    pieces, rest = [], (X / size).astype(jnp.float32)
+    for _ in range(3):
+        rounded = lax.reduce_precision(rest, exponent_bits=5, mantissa_bits=10)
+        pieces.append(rounded.astype(jnp.float16))
+        rest = (rest - rounded) * STEP
+    dims = (((over[0],), (over[1],)), ((), ()))
+    product = lax.dot_general(jnp.concatenate(pieces, axis=1), Y, dims, preferred_element_type=jnp.float32)
+    r = X.shape[1]
+    return size[:, None] * sum(product[i * r : (i + 1) * r].astype(jnp.float64) / STEP**i for i in (2, 1, 0))
 
 
 def packing(K: int) -> tuple[Any, Any, Any]:

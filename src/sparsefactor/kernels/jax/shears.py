@@ -11,7 +11,7 @@ import numpy as np
 
 from ..contract import Array, VIRows
 from ..shears import SURE
-from .library import jax, jnp, with_64_bits
+from .library import host, jax, jnp, with_64_bits
 
 
 class View(NamedTuple):
@@ -58,12 +58,12 @@ class JaxShears:
     def __init__(self, rows: VIRows, alpha: Array, logit: Array) -> None:
         """alpha, logit: (1 or G, K)."""
         self.view, shared = view_of(VIRows(*rows[:4]), alpha, logit)
-        self.shared = np.asarray(shared)
+        self.shared = np.asarray(host(shared))
 
     @with_64_bits
     def profile(self, k: int, q: int, steps: Array) -> Array:
         """(len(steps),) the rows' part of the ELBO along shears of factor q onto factor k, up to a constant."""
-        return np.asarray(profile_of(self.view, k, q, steps))
+        return np.asarray(host(profile_of(self.view, k, q, steps)))
 
     @with_64_bits
     def apply(self, k: int, q: int, step: float) -> None:

@@ -1,0 +1,112 @@
+"""The compiled halves of an iteration: column step and row step of variational inference, and a Gibbs sweep's draw."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..kernels.columns import (
+    after_activations,
+    elbo_terms,
+    explained,
+    message,
+    noise_mean,
+    rescaled,
+    vi_message,
+)
+from ..kernels.contract import NONE, GibbsColumns, GibbsRows, GibbsTerms, RowStream, Sums, VIColumns, VIRows
+from ..kernels.jax.activations import draw_activations, vi_activations
+from ..kernels.jax.gibbs_rows import gibbs_row_pass
+from ..kernels.jax.library import jax, jnp
+from ..kernels.jax.noise import normals
+from ..kernels.jax.problem import Kind, Problem
+from ..kernels.jax.vi_modules import module_row_pass
+from ..kernels.jax.vi_rows import vi_row_pass
+from ..kernels.noise import STREAM_F
+
+Static = tuple[Any, ...]
+
+
+@partial(jax.jit, static_argnames=("static", "rescale"))
+def column_step(arrays: Any, columns: VIColumns, sums: Sums, static: Static, rescale: bool) -> tuple[VIColumns, Any]:
+    """q(F), column-wise q(tau), q(alpha), q(pi) and the scale, from the rows' sums."""
+    fixed, inclusion = (joined(*both) for both in zip(static, arrays, strict=True))
+    f_mean, f_var = vi_activations(columns, sums, noise_mean(columns, fixed))
+    columns = after_activations(columns._replace(f_mean=f_mean, f_var=f_var), sums, inclusion, fixed)
+    return rescaled(columns, fixed) if rescale else (columns, jnp.ones(f_mean.shape[0]))
+
+
+@partial(jax.jit, static_argnames=("static", "kind"))
+def row_step(
+    problem: Problem, arrays: Any, rows: VIRows, columns: VIColumns, scale: Any, static: Static, kind: Kind
+) -> tuple[VIRows, Sums, Any]:
+    """The row pass, its sums, and the ELBO's terms (6,)."""
+    fixed, inclusion = (joined(*both) for both in zip(static, arrays, strict=True))
+    message = vi_message(columns, scale, inclusion, fixed)
+    run = module_row_pass if rows.member.shape[0] else vi_row_pass
+    rows, sums = run(problem, rows, message, kind)
+    told = elbo_terms(columns, sums, inclusion, fixed)
+    return rows, sums, jnp.stack([jnp.asarray(term, dtype=jnp.float64) for term in told])
+
+
+def parted(values: Any) -> tuple[Static, dict[str, Any]]:
+    """What a compilation depends on, and the arrays and numbers that it does not depend on."""
+    own = values._asdict()
+    arrays = {name: value for name, value in own.items() if isinstance(value, float | np.ndarray | jax.Array)}
+    return (type(values), *((name, value) for name, value in own.items() if name not in arrays)), arrays
+
+
+def joined(static: Static, arrays: dict[str, Any]) -> Any:
+    """The two together again."""
+    return static[0](**dict(static[1:]), **arrays)
+
+
+@partial(jax.jit, static_argnames=("static", "kind", "each"))
+def gibbs_step(
+    problem: Problem,
+    arrays: Any,
+    rows: GibbsRows,
+    columns: GibbsColumns,
+    words: Any,
+    normal: Any,
+    static: Static,
+    kind: Kind,
+    each: bool,
+) -> tuple[GibbsRows, Any, Sums, Any]:
+    """The row pass, F, what the columns need of the rows, and what the host looks at, as `laid_out` has it.
+
+    Numbers come and go in as few arrays as can be, for each costs as much as all: the scale is that of `columns` and
+    then alpha (K, 1 + V); words: those of the stream, and the power of the likelihood.
+    """
+    fixed, (K, N) = joined(static, arrays), columns.F.shape
+    scale, alpha = columns.scale[:, 0], columns.scale[:, 1:]
+    alpha = alpha if kind.n_groups > 1 else alpha[:, 0]
+    stream = RowStream(*(words[n].astype(jnp.uint64) for n in range(3)))
+    weight = words[3] * (columns.weight if columns.weight.shape[0] else fixed.ones)
+    told = message(columns.F, None, weight, alpha, jnp.log(alpha), scale, {"logit": columns.logit}, fixed)
+    rows, sums = gibbs_row_pass(problem, rows, told, stream, kind)
+    if not normal.shape[0]:
+        normal = normals(stream, jnp.arange(K)[:, None], jnp.arange(N), STREAM_F)
+    F = draw_activations(sums, weight, normal, each)
+    small = (sums.active, sums.l2, jnp.stack(sums.joint), explained(F, sums, fixed), jnp.sum(F**2, axis=1))
+    small = jnp.concatenate([*map(jnp.ravel, small), jnp.max(jnp.abs(F))[None]])
+    return rows, F, sums._replace(active=NONE, l2=NONE, joint=GibbsTerms()), small
+
+
+def laid_out(small: Any, K: int, N: int, V: int) -> tuple[Any, Any, GibbsTerms, Any, Any, float]:
+    """Sums of z and of l^2 (K, V?), terms of the log joint, (N,) what F explains, (K,) its squares, and its largest."""
+    shape = (K,) if V == 1 else (K, V)
+    active, l2, joint, explained, f2, largest = np.split(small, np.cumsum([K * V, K * V, len(GibbsTerms()), N, K]))
+    return active.reshape(shape), l2.reshape(shape), GibbsTerms(*joint.tolist()), explained, f2, float(largest[0])
+
+
+def without_terms(sums: Sums) -> Sums:
+    """What the column step looks at: other engines' and earlier states' terms are numbers."""
+    return Sums(*sums[:5], members=sums.members, active_in=sums.active_in, shift=sums.shift)
+
+
+def with_nones(new: VIColumns, old: VIColumns) -> VIColumns:
+    """What the old columns do not have, the new ones have not either."""
+    return new._replace(**{name: NONE for name, value in old._asdict().items() if value is NONE})
