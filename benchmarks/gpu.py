@@ -167,13 +167,13 @@ def cpu_times(G: int, N: int, K: int) -> dict[str, float]:
     return told
 
 
-def together(trials: int, few: int, max_iter: int = 1000) -> dict[str, Any]:
+def together(trials: int, few: int, max_iter: int = 2000) -> dict[str, Any]:
     """Seconds of many random starts of the paper's simulation side by side, and of a few on two threads of the CPU."""
     sim, told = sf.simulate_paper(snr=5, seed=0), {}
     recipe = {"n_factors": 6, "init": "random", "race": False, "accelerate": False, "max_iter": max_iter, "tol": 1e-3}
     for name, n, own in (
-        ("first", trials, {"backend": "jax"}),
-        ("again", trials, {"backend": "jax", "seed": 1}),
+        ("first", trials, {"backend": "jax", "dtype": np.float64}),
+        ("again", trials, {"backend": "jax", "dtype": np.float64, "seed": 1}),
         ("cpu first", few, {"backend": "cpu", "n_threads": 2}),
         ("cpu", few, {"backend": "cpu", "n_threads": 2, "seed": 1}),
     ):

@@ -39,10 +39,17 @@ def constants_of(problem: Problem, prior: Prior, row_terms: VITerms) -> Constant
     )
 
 
-class SmallVI:
-    """A `VIShortcut` (kernels/cpu/vi_small.py)."""
+class InTurn:
+    """Trials take their turns."""
 
     most_together = 1
+
+    def together(self, *_: Any) -> Any:
+        raise NotImplementedError("trials take their turns here: see most_together")
+
+
+class SmallVI(InTurn):
+    """A `VIShortcut` (kernels/cpu/vi_small.py)."""
 
     def __init__(self, problem: Problem, prior: Prior, row_terms: VITerms, memory: Memory, *, joint: bool) -> None:
         """row_terms: constants of the rows' ELBO terms."""
@@ -64,9 +71,6 @@ class SmallVI:
             pi_a, pi_b = columns.pi_a, columns.pi_b
         empty = columns.tau_shape
         return VIColumns(f_mean, f_var, empty, empty, alpha_shape, alpha_rate, pi_a, pi_b), scale
-
-    def together(self, *_: Any) -> Any:
-        raise NotImplementedError("trials take their turns here: see most_together")
 
     def finish(self, rows: VIRows, columns: VIColumns, scale: Array) -> tuple[VIRows, Sums, ELBOTerms, float]:
         K, N = columns.f_mean.shape

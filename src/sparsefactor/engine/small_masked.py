@@ -14,13 +14,13 @@ from ..kernels.cpu.vi_rows import FactorMajor, vi_scratch
 from ..kernels.cpu.vi_small_masked import masked_columns, masked_finish
 from ..model import Beta, Prior
 from .blas import hold_single_blas_thread
-from .small import by_factor, constants_of
+from .small import InTurn, by_factor, constants_of
 
 if TYPE_CHECKING:
     from .cpu import CpuEngine
 
 
-class SmallMaskedVI:
+class SmallMaskedVI(InTurn):
     """A `VIShortcut` (kernels/cpu/vi_small_masked.py) of joint activations.
 
     inner: the engine of the data without their design, whose directions it has as further factors; data and prior: of
