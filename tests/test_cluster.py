@@ -136,6 +136,29 @@ def test_ten_random_moments(store, expected, how, monkeypatch, caplog):
     assert noticed >= 7  # but for those near the end
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_worker_is_lost_among_many(sim, expected, tmp_path, how, monkeypatch, caplog):
+    """Where workers add up sums among themselves and pass messages on, at a few moments."""
+    few = tmp_path / "few.py"
+    few.write_text("import sparsefactor.engine.dask.shard as shard\nshard.FEW, shard.MUCH = 2, 0\n")
+    monkeypatch.setattr("sparsefactor.engine.dask.shard.FEW", 2)
+    monkeypatch.setattr("sparsefactor.engine.dask.shard.MUCH", 0)
+    monkeypatch.setattr("sparsefactor.engine.dask.gathering.LEAST_PATIENCE", 4.0)
+    monkeypatch.setattr("sparsefactor.engine.dask.passing.PATIENCE", 4.0)
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    rng = random.Random(int(how))
+    for when in (5, 20):
+        with (
+            distributed.LocalCluster(**{**CLUSTER, "n_workers": 4}, preload=str(few)) as cluster,
+            distributed.Client(cluster) as client,
+        ):
+            after = rng.uniform(0.0, 0.02)
+            found, noticed, _ = fit_under(client, how, when, sim.X, monkeypatch, caplog, after)
+        assert same(expected, found)
+        assert noticed
+
+
 CHILD = """
 import sys, logging
 import distributed, sparsefactor as sf

@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import sparse
 from tests.agreement.cases import make_case, make_message, same_bits
 from tests.agreement.test_blocks import data_of
 from tests.helpers.problems import prior_for
 from tests.helpers.shards import Future, Here
 
+from sparsefactor.data import as_data
 from sparsefactor.data.tiles import tile_rows
 from sparsefactor.design import design_of
 from sparsefactor.engine import build_engine
@@ -24,6 +26,7 @@ from sparsefactor.kernels.contract import RowStream
 from sparsefactor.kernels.protocol import Engine
 from sparsefactor.kernels.verbs import KINDS, Verbs
 from sparsefactor.model import Beta
+from sparsefactor.vi.cavi import CAVI
 
 STREAM = RowStream(*map(np.uint64, (5, 6, 7)))
 AGE = np.random.default_rng(0).standard_normal((12, 1))
@@ -151,6 +154,18 @@ def test_who_lacks_a_message_or_a_sum_is_noticed(monkeypatch):
     found = engine.vi_row_pass(rows, message)[1]
     assert same_bits(found, expected.vi_row_pass(expected.vi_place(np.ones((2100, 9))), message)[1])
     assert told == [2]
+
+
+def test_sparse_data_stay_sparse():
+    rng = np.random.default_rng(0)
+    data = as_data(sparse.random(12, 2100, 0.1, random_state=0, format="csr"), center=True)
+    prior = prior_for(4, inclusion=Beta(1.0, 2.0))
+    engine, whole = DaskEngine(data, prior, Here(3)), build_engine(data, prior)
+    assert all(place.actor.shard.data.is_sparse for place in engine.cluster.places)
+    L = rng.standard_normal((2100, 4))
+    states = [CAVI(data, prior, own).start(L, rng_F) for own, rng_F in ((engine, L[:12].T), (whole, L[:12].T))]
+    assert states[0].elbo == pytest.approx(states[1].elbo, rel=1e-12)
+    assert np.allclose(engine.start_matrix().gram(), whole.start_matrix().gram(), rtol=1e-10)
 
 
 def test_every_verb_is_sent():
