@@ -9,6 +9,7 @@ from sparsefactor.engine import build_engine
 from sparsefactor.engine.threads import single_blas_thread
 from sparsefactor.relabel import alike
 from sparsefactor.vi import hop, search
+from sparsefactor.vi import trial as trial_module
 from sparsefactor.vi.cavi import CAVI
 from sparsefactor.vi.cross import crossed
 from sparsefactor.vi.empty import emptied, holds_nothing
@@ -74,8 +75,31 @@ def test_of_the_weakest_factors_the_one_goes_that_is_missed_least():
     assert holds_nothing(cavi, trial.state).sum() == 1
     assert trial.elbo == max(one.elbo for one in without)
     assert trial.iterations == sum(one.iterations + 1 for one in without)
-    trial.shrink(2, tolerance)  # nothing is left to do
+    trial.shrink(2, tolerance)  # nothing is left to do, and nothing is done
+    assert trial.iterations == sum(one.iterations + 1 for one in without)
     assert holds_nothing(cavi, trial.state).sum() == 1
+
+
+@pytest.mark.parametrize("weakest", [1, 16])
+def test_a_strong_factor_goes_where_it_is_missed_least(monkeypatch, weakest):
+    """Two factors that are one, each with half of it: stronger than the others, but each makes up for the other."""
+    rng = np.random.default_rng(0)
+    L, F = SIM.loadings * [6.0, 1.0, 1.0], SIM.activations.T
+    data, prior = as_data((L @ F).T + 0.3 * rng.standard_normal(SIM.X.shape), center=True), sf.Prior(n_factors=4)
+    cavi = CAVI(data, prior, build_engine(data, prior), joint=True)
+    halves = np.hstack([0.5 * L[:, :1], L[:, 1:], 0.5 * L[:, :1]])
+    monkeypatch.setattr(trial_module, "WEAKEST", weakest)
+    monkeypatch.setattr(trial_module, "CANDIDATES", 1)
+    with single_blas_thread():
+        trial = Trial(0, "halves", cavi, cavi.start(halves, np.vstack([F, F[:1]])), accelerate=True)
+        trial.advance(1, Tolerance(1e-3, 0.0))
+        assert set(np.argsort(cavi.strength(trial.state))[-2:].tolist()) == {0, 3}
+        trial.shrink(3, Tolerance(1e-3, 0.0))
+    left = ~holds_nothing(cavi, trial.state)
+    assert left.sum() == 3
+    # The strength of a factor, all that counts where but one is looked at, does not tell.
+    assert left.tolist() in ([[True, True, True, False], [False, True, True, True]] if weakest > 1 else
+                             [[True, False, True, True], [True, True, False, True]])  # fmt: skip
 
 
 def test_where_factors_are_short_hops_with_more_of_them_find_far_better_optima(monkeypatch):

@@ -25,7 +25,8 @@ THIN_AFTER = 200
 # given up when at its present rate it would need more than so many further looks.
 PATIENCE, LOOK, FORESIGHT = 40, 2, 6
 HOPELESS = 0.25  # nats for every row and column of the data: a loss that no rest makes up for
-CANDIDATES, SETTLE = 4, 15  # factors of which one is to go, and the iterations after which they are compared
+WEAKEST = 16  # factors of which one is to go: so many are emptied for a look,
+CANDIDATES, SETTLE = 4, 15  # and so many of them compared after so many iterations
 FAILURES = 3  # in a row, after which the stronger factors are not tried
 
 
@@ -223,19 +224,25 @@ class Trial:
         return found
 
     def shrink(self, most: int, tolerance: Tolerance) -> None:
-        """Empty factors until at most so many hold something: of the weakest, the one that is missed least."""
+        """Empty factors until at most so many hold something: each time the one that is missed least.
+
+        Of the weakest ones those go on whose loss is smallest before the others could make up for any of it.
+        """
         for _ in range(self.cavi.prior.K - most):
             bare = holds_nothing(self.cavi, self.state)
             if len(bare) - bare.sum() <= most:
                 return
-            weakest = np.argsort(np.where(bare, np.inf, self.cavi.strength(self.state)), kind="stable")[:CANDIDATES]
+            order = np.argsort(np.where(bare, np.inf, self.cavi.strength(self.state)), kind="stable")
+            weakest = order[: min(WEAKEST, len(bare) - int(bare.sum()))]
             attempts = [self.branch(self.cavi, emptied(self.cavi, self.state, int(k))) for k in weakest]
-            for attempt in attempts:
+            attempts.sort(key=lambda attempt: attempt.elbo, reverse=True)
+            self.iterations += len(attempts)
+            for attempt in attempts[:CANDIDATES]:
                 attempt.tell = self.report
                 attempt.advance(SETTLE, tolerance)
-                self.iterations += attempt.iterations + 1
+                self.iterations += attempt.iterations
                 self.seconds += attempt.seconds
-            self.state = max(attempts, key=lambda attempt: attempt.elbo).state
+            self.state = max(attempts[:CANDIDATES], key=lambda attempt: attempt.elbo).state
 
     def recover(self, goal: float, tolerance: Tolerance, patience: int) -> None:
         """Climb until the ELBO is above the goal, or there is no hope of that, or patience (in iterations) ends."""
