@@ -22,7 +22,7 @@ from .cross import crossed
 from .hop import SPARE, SWEEPS, Hops
 from .shear import WORTH
 from .together import advance, side_by_side
-from .trial import CANDIDATES, SETTLE, WEAKEST, Tolerance, Trial
+from .trial import CANDIDATES, FIRST_LOOK, SETTLE, WEAKEST, Tolerance, Trial
 from .watch import Watcher
 
 # The race: up to so many iterations, then so large a share of the trials goes on.
@@ -39,7 +39,7 @@ RETURNS = 3  # hops that end where they began, and nothing better in between: th
 MOST_HOPS = 120  # in all
 CONFIRMING = 50  # sweeps of the hop that confirms what all finalists agree on
 HOP_ITERATIONS = 1000  # of the climb after a hop
-SHRINKING = WEAKEST + CANDIDATES * SETTLE  # iterations that it takes to give up a factor
+SHRINKING = WEAKEST * (FIRST_LOOK + 1) + CANDIDATES * SETTLE  # iterations that it takes to give up a factor
 
 
 def race(trials: Sequence[Trial], tolerance: Tolerance, max_iter: int) -> list[Trial]:

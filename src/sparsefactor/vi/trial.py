@@ -25,8 +25,8 @@ THIN_AFTER = 200
 # given up when at its present rate it would need more than so many further looks.
 PATIENCE, LOOK, FORESIGHT = 40, 2, 6
 HOPELESS = 0.25  # nats for every row and column of the data: a loss that no rest makes up for
-WEAKEST = 16  # factors of which one is to go: so many are emptied for a look,
-CANDIDATES, SETTLE = 4, 15  # and so many of them compared after so many iterations
+WEAKEST, FIRST_LOOK = 16, 2  # factors of which one is to go, and the iterations after which they are compared first,
+CANDIDATES, SETTLE = 4, 15  # and those of them that go on, until so many iterations
 FAILURES = 3  # in a row, after which the stronger factors are not tried
 
 
@@ -226,7 +226,7 @@ class Trial:
     def shrink(self, most: int, tolerance: Tolerance) -> None:
         """Empty factors until at most so many hold something: each time the one that is missed least.
 
-        Of the weakest ones those go on whose loss is smallest before the others could make up for any of it.
+        Of the weakest ones those go on whose loss the others make up for best at a first look.
         """
         for _ in range(self.cavi.prior.K - most):
             bare = holds_nothing(self.cavi, self.state)
@@ -235,13 +235,14 @@ class Trial:
             order = np.argsort(np.where(bare, np.inf, self.cavi.strength(self.state)), kind="stable")
             weakest = order[: min(WEAKEST, len(bare) - int(bare.sum()))]
             attempts = [self.branch(self.cavi, emptied(self.cavi, self.state, int(k))) for k in weakest]
-            attempts.sort(key=lambda attempt: attempt.elbo, reverse=True)
-            self.iterations += len(attempts)
-            for attempt in attempts[:CANDIDATES]:
+            for attempt in attempts:
                 attempt.tell = self.report
+                attempt.advance(FIRST_LOOK, tolerance)
+            attempts.sort(key=lambda attempt: attempt.elbo, reverse=True)
+            for attempt in attempts[:CANDIDATES]:
                 attempt.advance(SETTLE, tolerance)
-                self.iterations += attempt.iterations
-                self.seconds += attempt.seconds
+            self.iterations += sum(attempt.iterations + 1 for attempt in attempts)
+            self.seconds += sum(attempt.seconds for attempt in attempts)
             self.state = max(attempts[:CANDIDATES], key=lambda attempt: attempt.elbo).state
 
     def recover(self, goal: float, tolerance: Tolerance, patience: int) -> None:
