@@ -73,6 +73,19 @@ def test_too_little_memory_is_told_before_the_work(monkeypatch):
     assert isinstance(build_engine(CASE.data, CASE.prior, "auto"), CpuEngine)
 
 
+def test_data_without_room_as_float32_are_held_as_float16_and_that_is_said(monkeypatch):
+    half, single = (devices.bytes_needed(CASE.data, CASE.prior, size) for size in (2, 4))
+    monkeypatch.setattr("sparsefactor.engine.gpu", lambda: NOBODY)
+    monkeypatch.setattr(devices, "room_of", lambda device: 0.5 * (half + single))
+    with pytest.warns(UserWarning, match=r"held as float16 on the device, .* would need about .* GB and it has"):
+        engine = build_engine(CASE.data, CASE.prior, "jax", any_precision=True)
+    assert engine.problem.Y.dtype == np.float16
+    squares = np.sum(CASE.data.Y.astype(np.float16).astype(np.float64) ** 2, axis=1)
+    np.testing.assert_allclose(engine.problem.row_ss, squares, rtol=1e-12)
+    monkeypatch.setattr(devices, "room_of", lambda device: single)
+    assert build_engine(CASE.data, CASE.prior, "jax", any_precision=True).problem.Y.dtype == np.float32
+
+
 def test_memory_that_ends_in_the_middle_loses_no_fit(monkeypatch):
     """As XLA says it, after some iterations; before the first there is nothing to return."""
     from sparsefactor.engine import jax_shortcut
