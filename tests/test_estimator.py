@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -150,6 +151,7 @@ def test_a_random_state_is_drawn_from():
         ),
         ({"prior": 0.1}, TypeError, "prior must be a Prior"),
         ({"n_components": 0}, ValueError, "n_factors must be a whole number of at least 1"),
+        ({"n_init": 0}, ValueError, "n_init must be a whole number of at least 1"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings, error, message):
@@ -162,6 +164,13 @@ def test_features_in_another_order_are_refused(fitted):
     X = named(simulated(seed=2))
     with pytest.raises(ValueError, match="same order"):
         fitted.transform(X.iloc[:, ::-1])
+
+
+@pytest.mark.parametrize("question", ["transform", "impute", "score_samples", "score", "inverse_transform"])
+def test_nothing_is_answered_before_the_fit(question):
+    model = sf.SparseFactorAnalysis()
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        getattr(model, question)(simulated())
 
 
 def test_activations_of_other_factors_are_refused(fitted):

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from .checks import checked_choice
+from .checks import checked_choice, checked_count
 from .errors import needs
 from .mcmc import sample
 from .model import Prior, checked_prior
@@ -136,6 +136,7 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             Itself.
         """
         checked_choice("inference", self.inference, ("vi", "mcmc"))
+        checked_count("n_init", self.n_init)
         before = self.posterior_ if self.warm_start and hasattr(self, "posterior_") else None
         values = validate_data(self, X, ensure_min_samples=2, **ACCEPTED)
         prior = checked_prior(self.prior, self.n_components, N_COMPONENTS, "n_components")
@@ -189,7 +190,7 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         -------
         array (n, n_components_)
         """
-        return np.asarray(self.posterior_.transform(self._new(X), covariates=covariates))[:, self._kept]
+        return np.asarray(self._answering.transform(self._new(X), covariates=covariates))[:, self._kept]
 
     def inverse_transform(self, Z: Any) -> Array:
         """The signal of samples with these activations.
@@ -226,7 +227,7 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         -------
         array (n, n_features)
         """
-        return np.asarray(self.posterior_.impute(self._new(X), covariates=covariates))
+        return np.asarray(self._answering.impute(self._new(X), covariates=covariates))
 
     def score_samples(self, X: Any, covariates: Any = None) -> Array:
         """Log predictive density of each sample.
@@ -242,7 +243,7 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         -------
         array (n,)
         """
-        return self.posterior_.log_density(self._new(X), covariates=covariates)
+        return self._answering.log_density(self._new(X), covariates=covariates)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean log predictive density of the samples.
@@ -266,14 +267,17 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         -------
         array (n_features, n_features)
         """
-        check_is_fitted(self)
-        return self.posterior_.covariance()
+        return self._answering.covariance()
 
     # ---- between scikit-learn and the posterior ----------------------------------------------------------------------
 
+    @property
+    def _answering(self) -> VIPosterior | MCMCPosterior:
+        check_is_fitted(self)
+        return self.posterior_
+
     def _new(self, X: Any) -> Any:
         """New samples, checked as scikit-learn does it."""
-        check_is_fitted(self)
         return self._named(validate_data(self, X, reset=False, **ACCEPTED))
 
     def _named(self, values: Any) -> Any:
