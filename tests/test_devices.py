@@ -154,12 +154,33 @@ np.testing.assert_allclose(found[1], found[0], rtol=1e-9)
 """
 
 
-def test_rows_are_dealt_out_to_several_devices():
+CHAINS = """
+import numpy as np
+import sparsefactor as sf
+
+X = sf.simulate(n_features=60, n_samples=30, inclusion=[0.3, 0.3, 0.8], snr=5, seed=0).X
+options = {"n_factors": 3, "n_chains": 2, "n_warmup": 3, "n_draws": 4, "init": "varimax", "progress": False}
+runs = [sf.sample(X, backend=backend, **options).draws["posterior"]["loadings"] for backend in ("cpu", "jax")]
+np.testing.assert_allclose(*runs, rtol=1e-6, atol=1e-8)
+"""
+
+
+@pytest.mark.parametrize("script", [SHARDED, pytest.param(CHAINS, marks=pytest.mark.slow)], ids=["fit", "chains"])
+def test_rows_are_dealt_out_to_several_devices(script):
+    """Two chains at once would wait for each other's devices for ever."""
     root = Path(__file__).resolve().parents[1]
-    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
+    flags = {"PYTHONWARNINGS": "ignore"} | {
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
+        "JAX_PLATFORMS": "cpu",
+    }
     paths = {"PYTHONPATH": os.pathsep.join([str(root), str(Path(sf.__file__).parents[1])])}
     done = subprocess.run(
-        [sys.executable, "-c", SHARDED], cwd=root, env=os.environ | flags | paths, capture_output=True, text=True
+        [sys.executable, "-c", script],
+        cwd=root,
+        env=os.environ | flags | paths,
+        capture_output=True,
+        text=True,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
 

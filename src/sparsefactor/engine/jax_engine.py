@@ -43,6 +43,7 @@ class JaxEngine(JaxMoves, JaxVerbs):
         prior = prior.in_units_of(data)
         self.data, self.prior = data, prior
         self.problem = placed(data, prior, half, _problem)
+        self.one_caller = len(self.problem.Y.sharding.device_set) > 1
         self.kind = Kind(
             masked=not data.is_complete,
             lists_missing=lists_missing(data),
@@ -50,7 +51,7 @@ class JaxEngine(JaxMoves, JaxVerbs):
             n_groups=len(prior.group_names) if prior.grouped else 1,
             noise_shape=float(prior.noise_shape),
             precision=PRECISION,
-            kernel="compiled" if len(self.problem.Y.sharding.device_set) == 1 and kernels_compile() else "",
+            kernel="compiled" if not self.one_caller and kernels_compile() else "",
         )
 
     def with_prior(self, prior: Prior) -> JaxEngine:

@@ -34,6 +34,7 @@ class RowVerbs(StartVerbs):
 
     data: Data
     prior: Prior
+    one_caller: bool = False
 
     def scope(self) -> AbstractContextManager[Any]:
         """To be entered by whoever computes with what this engine returned: nothing, for NumPy's arrays."""

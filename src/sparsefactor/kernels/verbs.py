@@ -53,6 +53,7 @@ class Verbs(Protocol):
     name: str
     data: Data
     prior: Prior
+    one_caller: bool  # whether calls must come one at a time: two that wait for all devices would wait for each other
 
     @property
     def moves(self) -> tuple[str, ...]:

@@ -48,7 +48,8 @@ def run_chains(
     """
     stop = threading.Event()
     # A pool of its own: the engine's threads serve the row passes of these chains.
-    with ThreadPoolExecutor(workers(n_jobs, len(chains)), "sparsefactor-chain") as pool:
+    n_workers = 1 if any(chain.gibbs.engine.one_caller for chain in chains) else workers(n_jobs, len(chains))
+    with ThreadPoolExecutor(n_workers, "sparsefactor-chain") as pool:
         futures = [pool.submit(_run, chain, stop, watcher, run, checkpoint_seconds) for chain in chains]
         try:
             with display:

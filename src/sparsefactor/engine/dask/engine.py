@@ -27,6 +27,8 @@ OF_THE_HOST = {
 class DaskEngine:
     """`Engine` whose rows are on the workers of a cluster; results are those of the CPU engine, to the bit."""
 
+    one_caller = False
+
     def __init__(self, data: Data, prior: Prior, client: Any = None, *, _cluster: Cluster | None = None) -> None:
         self.data, self.prior = data, prior.in_units_of(data)
         if _cluster is None:
