@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 
 import numpy as np
 import pytest
 
 import sparsefactor as sf
+from sparsefactor.data import as_data
+from sparsefactor.engine import build_engine
+from sparsefactor.kernels.protocol import Engine
+from sparsefactor.kernels.verbs import Verbs
 from sparsefactor.storage.journal import Journal, packed, unpacked
-from sparsefactor.vi.journal import SAME, TUPLES, Notes
+from sparsefactor.vi.journal import SAME, TUPLES, JournalEngine, Notes
 
 G, N = 5400, 40  # more than what the shortcut is for
 SETTINGS = {"n_factors": 3, "checkpoint_seconds": 0.0}
@@ -124,6 +129,14 @@ def test_a_damaged_checkpoint_means_another_beginning(sim, tmp_path, monkeypatch
     found = sf.fit_vi(sim.X, path=tmp_path / "fit", **settings)
     assert any("the search begins again" in line for line in caplog.messages)
     assert same(found, sf.fit_vi(sim.X, **settings))
+
+
+def test_a_noted_engine_has_every_verb(sim, tmp_path):
+    data = as_data(sim.X, center=True)
+    with closing(Notes(tmp_path, 60.0)) as notes:
+        engine = JournalEngine(build_engine(data, sf.Prior(n_factors=3)), notes)
+        names = {name for kind in (Verbs, Engine) for name, value in vars(kind).items() if callable(value)}
+        assert [name for name in sorted(names) if not name.startswith("_") and not hasattr(engine, name)] == []
 
 
 def test_other_folders_are_refused(sim, tmp_path):

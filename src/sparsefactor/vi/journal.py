@@ -199,6 +199,9 @@ class JournalEngine:
     def vi_shortcut(self, joint: bool) -> None:
         return None
 
+    def gibbs_shortcut(self) -> None:
+        return None
+
     def row_noise(self, key: tuple[int, int], sweep: int) -> Any:
         return self.inner.row_noise(key, sweep)
 

@@ -35,7 +35,7 @@ def fit_in(folder: Path, engine: Engine, prior: Prior, options: Any, fit: Callab
             done = read_file(folder / RESULT)
             assert isinstance(done, VIPosterior)
             return done
-        if engine.vi_shortcut(options.activations == "joint") is not None:
+        if engine.name == "cpu" and engine.vi_shortcut(options.activations == "joint") is not None:
             result = fit(engine)  # so small that it is done before anything could be written
         else:
             with closing(Notes(folder, options.checkpoint_seconds)) as notes:
