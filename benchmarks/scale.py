@@ -75,17 +75,17 @@ def write_store(path: str, G: int, N: int, K: int, width: int = 2000) -> None:
         store[:, first : first + n] = F @ L + 0.5 * rng.standard_normal((N, n), dtype=np.float32)
 
 
-def sweeps(engine, data, prior, n: int) -> float:
-    """Seconds of a sweep of VI, the best of n."""
+def sweeps(engine, data, prior, n: int, clock=time.perf_counter) -> float:
+    """Seconds of a sweep of VI, the best of n. clock: time.process_time for those of all cores, whoever else is busy."""
     cavi = CAVI(data, prior, engine, joint=True)
     rng = np.random.default_rng(0)
     L = engine.start_normals(prior.K, 0.3, row_stream(rng))
     state = cavi.begin(engine.vi_place(L), rng.standard_normal((prior.K, data.n_samples)))
     taken = []
     for _ in range(n):
-        begun = time.perf_counter()
+        begun = clock()
         state = cavi.sweep(state, rescale=True)
-        taken.append(time.perf_counter() - begun)
+        taken.append(clock() - begun)
     return min(taken)
 
 
@@ -130,11 +130,12 @@ def linear(args) -> dict:
             prior = Prior(n_factors=K, inclusion=sf.Beta(1, 1)).in_units_of(data)
             engine = build_engine(data, prior)
             taken = sweeps(engine, data, prior, args.sweeps)
+            of_cores = sweeps(engine, data, prior, args.sweeps, time.process_time)
             found[f"{G} features"] = {
                 "blocks": len(engine.blocks),
                 "sweep_s": taken,
-                "ms_per_block": 1e3 * taken / len(engine.blocks),
-                "ns_per_entry": 1e9 * taken / (G * N),
+                "sweep_cpu_s": of_cores,
+                "cpu_ns_per_entry": 1e9 * of_cores / (G * N),
             }
     return found
 

@@ -12,6 +12,7 @@ import sparsefactor as sf
 from sparsefactor.data import as_data
 from sparsefactor.data.spool import FOLDER
 from sparsefactor.data.tiles import Node, Tree
+from sparsefactor.engine import build_engine
 
 zarr = pytest.importorskip("zarr")
 da = pytest.importorskip("dask.array")
@@ -105,6 +106,16 @@ def test_draws_are_the_same_to_the_bit(rounds, tmp_path, holes):
     a, b = (sf.sample(X, **settings) for X in (holes, stored(tmp_path / "x.zarr", holes)))
     assert np.array_equal(a.draws["posterior"]["loadings"], b.draws["posterior"]["loadings"])
     assert np.array_equal(a.signal_mean, b.signal_mean)
+
+
+def test_blocks_keep_no_more_than_their_rows(rounds, sim):
+    """Parts of arrays of all rows, one for each block, once took more memory than the states."""
+    data = as_data(da.from_array(sim.X, chunks=(N, 700)), center=True)
+    problems = build_engine(data, sf.Prior(n_factors=3).in_units_of(data)).blocks.problems
+    arrays = [array for problem in problems for array in (problem.noise_rate, problem.group)]
+    whole = {id(own): own.nbytes for own in (array if array.base is None else array.base for array in arrays)}
+    assert len(problems) > 3
+    assert sum(whole.values()) == 2 * 8 * G
 
 
 def test_covariates_and_views(rounds, tmp_path, sim):

@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -207,17 +209,30 @@ class DaskSource(Known):
         return cls(tuple(X.shape), np.dtype(X.dtype), array=X)
 
     def fill(self, values: NDArray[Any], first: int, last: int, done: Done = nothing) -> None:
-        row, how = 0, self.how
+        how, parts = self.how, list(self._parts(first, last))
+
+        def made(part: tuple[slice, slice]) -> Any:
+            block = self.array[part].compute(**how)
+            return block.toarray() if hasattr(block, "toarray") else block
+
+        with ThreadPoolExecutor(1) as pool:  # the next one is made while one is written
+            coming = pool.submit(made, parts[0])
+            for (rows, columns), following in zip_longest(parts, parts[1:]):
+                block = coming.result()
+                if following is not None:
+                    coming = pool.submit(made, following)
+                values[rows, columns.start - first : columns.stop - first] = block
+                done()
+
+    def _parts(self, first: int, last: int) -> Iterator[tuple[slice, slice]]:
+        """The chunks of some features."""
+        row = 0
         for height in self.array.chunks[0]:
             column = 0
             for width in self.array.chunks[1]:
                 begin, end = max(column, first), min(column + width, last)
                 if begin < end:
-                    block = self.array[row : row + height, begin:end].compute(**how)
-                    values[row : row + height, begin - first : end - first] = (
-                        block.toarray() if hasattr(block, "toarray") else block
-                    )
-                    done()
+                    yield slice(row, row + height), slice(begin, end)
                 column += width
             row += height
 

@@ -61,7 +61,9 @@ def build_problem(data: Data, prior: Prior, rows: slice, tile: int) -> Problem:
     start, columns, lists_missing = column_lists(None if data.observed is None else data.observed[rows])
     by_sample, listed = entries_by_sample(start, columns, data.n_samples)
     count, G = data.row_count[rows], data.n_features
-    noise_rate = np.array(np.broadcast_to(prior.noise_rate if prior.noise == "feature" else 1.0, G))
+    # Copies of the block's own: a part of an array of all rows would keep all of it, for every block.
+    noise_rate = np.array(np.broadcast_to(prior.noise_rate if prior.noise == "feature" else 1.0, G)[rows])
+    group = np.array(prior.group_index[rows]) if prior.grouped else np.zeros(len(count), np.int64)
     return Problem(
         Y=block_of(data, rows),
         row_ss=data.row_ss[rows],
@@ -73,8 +75,8 @@ def build_problem(data: Data, prior: Prior, rows: slice, tile: int) -> Problem:
         tile=tile,
         feature_noise=prior.noise == "feature",
         noise_shape=float(prior.noise_shape),
-        noise_rate=noise_rate[rows],
-        group=(prior.group_index if prior.grouped else np.zeros(G, np.int64))[rows],
+        noise_rate=noise_rate,
+        group=group,
         by_sample=by_sample,
         listed=listed,
         first=data.first + rows.start,
