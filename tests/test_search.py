@@ -1,5 +1,7 @@
 """The search for the best optimum: hops, recombination, and what the result tells of how sure it is."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -19,6 +21,12 @@ from sparsefactor.vi.trial import Tolerance, Trial
 SIM = sf.simulate(n_features=60, n_samples=50, inclusion=[0.3] * 3, snr=5, seed=0)
 # Correlated features, many factors: starts end in different optima.
 RUGGED = np.random.default_rng(0).standard_normal((60, 12)) @ np.random.default_rng(1).standard_normal((12, 12))
+
+
+@cache
+def rugged(K):
+    """The default fit, which several tests look at."""
+    return sf.fit_vi(RUGGED, n_factors=K, scale=True)
 
 
 def climbed(K, joint=True, X=SIM.X, **prior):
@@ -185,8 +193,7 @@ def test_what_a_hop_has_found_elsewhere_is_offered_to_the_best(monkeypatch):
 
 
 def test_the_search_goes_on_where_starts_disagree_and_finds_more():
-    raced = sf.fit_vi(RUGGED, n_factors=10, n_trials=10, scale=True)
-    found = sf.fit_vi(RUGGED, n_factors=10, scale=True)
+    raced, found = sf.fit_vi(RUGGED, n_factors=8, n_trials=10, scale=True), rugged(8)
     assert "hops" in found.record["search"]
     assert found.record["search"]["hops"] > 0
     assert raced.record["search"]["hops"] == 0
@@ -197,7 +204,7 @@ def test_the_search_goes_on_where_starts_disagree_and_finds_more():
 
 def test_lineages_that_agree_are_not_believed_before_hops_come_back(monkeypatch):
     """Both lineages end in an optimum that no hop came back to; hops from there find a better one."""
-    found = sf.fit_vi(RUGGED, n_factors=6, scale=True)
+    found = rugged(6)
     monkeypatch.setattr(search, "RETURNS", 0)
     hasty = sf.fit_vi(RUGGED, n_factors=6, scale=True)
     assert found.elbo > hasty.elbo + 1.0
@@ -212,9 +219,9 @@ def test_where_starts_agree_one_hop_confirms_it():
 
 
 def test_the_search_is_the_same_for_any_number_of_threads():
-    one, two = (sf.fit_vi(RUGGED, n_factors=6, scale=True, n_threads=n) for n in (1, 2))
-    assert one.elbo == two.elbo
-    np.testing.assert_array_equal(one.loadings_mean, two.loadings_mean)
+    one, some = sf.fit_vi(RUGGED, n_factors=6, scale=True, n_threads=3), rugged(6)
+    assert one.elbo == some.elbo
+    np.testing.assert_array_equal(one.loadings_mean, some.loadings_mean)
 
 
 def test_an_interruption_while_hopping_keeps_the_best(monkeypatch):
@@ -236,8 +243,7 @@ def test_an_interruption_while_hopping_keeps_the_best(monkeypatch):
 
 
 def test_how_sure_it_is_is_told():
-    p = sf.fit_vi(RUGGED, n_factors=8, scale=True)
-    assert "hop" in p.certainty
+    assert "hop" in rugged(8).certainty
     sure = sf.fit_vi(sf.simulate_paper(snr=25, seed=0).X, n_factors=6)
     assert sure.certainty.startswith("The best optimum was reached from 3 of 3")
 

@@ -9,9 +9,10 @@ import numpy as np
 from ..data import Data
 from ..kernels.contract import NONE, Array, ELBOTerms, Sums, VIColumns, VIRows, VITerms
 from ..kernels.cpu.packed import packed_size
+from ..kernels.cpu.shares import vi_shares
 from ..kernels.cpu.tiles import empty_tile_sums
-from ..kernels.cpu.vi_rows import FactorMajor, vi_scratch
-from ..kernels.cpu.vi_small_masked import masked_columns, masked_finish
+from ..kernels.cpu.vi_rows import FactorMajor, VIMessage, vi_scratch, vi_tiles
+from ..kernels.cpu.vi_small_masked import masked_columns, masked_message, masked_sums
 from ..model import Beta, Prior
 from .blas import hold_single_blas_thread
 from .small import InTurn, by_factor, constants_of
@@ -65,26 +66,19 @@ class SmallMaskedVI(InTurn):
             tiles, scratch, space = self._space(D)
         hold_single_blas_thread()
         q = (columns.f_mean, columns.f_var, columns.alpha_shape, columns.alpha_rate, columns.pi_a, columns.pi_b, scale)
-        elbo = masked_finish(
-            q,
-            self.constants,
-            float(self.data.n_observed),
-            self.base_precision,
-            self.basis,
-            self.problem,
-            before,
-            FactorMajor(mu, s2, eta, tau),
-            tiles,
-            scratch,
-            space,
-            (LY, LL, LL_share, shift, small, terms),
-        )
+        message, shares, *numbers = space
+        masked_message(q, self.constants, self.base_precision, self.basis, float(G), message, terms)
+        new = FactorMajor(mu, s2, eta, tau)
+        vi_tiles(0, len(tiles.LY), self.problem, message, before, new, tiles, scratch, *self.inner.halves)
+        vi_shares(0, N, 0, len(self.problem.by_sample), self.problem, new, packed_size(D), True, shares)
+        known = (tiles, shares, self.constants, float(self.data.n_observed), self.basis, float(G), tuple(numbers))
+        elbo = masked_sums(*known, (LY, LL, LL_share, shift, small, terms))
         self.spaces.append((tiles, scratch, space))
-        new = VIRows(mu[:K].T, s2[:K].T, eta[:K].T, tau)
+        rows = VIRows(mu[:K].T, s2[:K].T, eta[:K].T, tau)
         if d:
-            new = new._replace(base=mu[K:].T, base_var=s2[K:].T)
+            rows = rows._replace(base=mu[K:].T, base_var=s2[K:].T)
         sums = Sums(LY, LL, LL_share, small[:K], small[K : 2 * K], elbo=VITerms(*small[2 * K :].tolist()))
-        return new, sums._replace(shift=shift) if d else sums, ELBOTerms(*terms.tolist()), elbo
+        return rows, sums._replace(shift=shift) if d else sums, ELBOTerms(*terms.tolist()), elbo
 
     def _whole(self, rows: VIRows) -> FactorMajor:
         """Rows with the directions behind the factors."""
@@ -100,17 +94,16 @@ class SmallMaskedVI(InTurn):
     def _space(self, D: int) -> tuple[Any, ...]:
         problem, N, T = self.problem, self.data.n_samples, packed_size(D)
         Y = problem.Y
-        tiles = empty_tile_sums(self.inner.blocks.n_tiles, N, D, 1)
-        numbers = (np.empty((D, N)), np.empty((D, D)), np.empty(2 * D + 3))
-        space = (
-            np.empty((N, D), Y.dtype),
-            np.zeros((N, T), Y.dtype),
-            np.empty((N, T), Y.dtype),
-            np.empty((D, D)),
-            np.zeros((1, T)),
-            np.empty((D, 1)),
-            np.empty((D, 1)),
-            np.empty(D),
-            *numbers,
+        message = VIMessage(
+            F=np.empty((N, D), Y.dtype),
+            gram=np.empty((D, D)),
+            share=np.zeros((N, T), Y.dtype),
+            packed_gram=np.zeros((1, T)),
+            alpha=np.empty((D, 1)),
+            prior=np.empty((D, 1)),
+            prior_row=self.constants.no_rows,
+            scale=np.empty(D),
         )
+        space = (message, np.empty((N, T), Y.dtype), np.empty((D, N)), np.empty((D, D)), np.empty(2 * D + 3))
+        tiles = empty_tile_sums(self.inner.blocks.n_tiles, N, D, 1)
         return tiles, vi_scratch(Y, problem.tile, D, masked=True), space

@@ -1,8 +1,9 @@
-"""What vi_small.py does, for data with missing entries: an iteration of VI in three compiled calls.
+"""What vi_small.py does, for data with missing entries: an iteration of VI in a few compiled calls.
 
 For noise by feature and joint activations, with or without directions whose activations are given (1.11), none of which
-has a slab. The same equations as in kernels/columns.py and engine/pinned.py, to which a test holds this. There are K
-factors, and D with the d directions behind them; `spread` has each sample's covariance (N, K, K).
+has a slab. The row pass is that of all data, so that it is compiled once. The equations are those of kernels/columns.py
+and engine/pinned.py, to which a test holds this. There are K factors, and D with the d directions behind them; `spread`
+has each sample's covariance (N, K, K).
 """
 
 # mypy: allow-untyped-defs
@@ -15,9 +16,7 @@ import numpy as np
 
 from .compiled import EXACT, njit
 from .packed import packed_offset
-from .shares import vi_shares
 from .tiles import add_tiles
-from .vi_rows import VIMessage, vi_tiles
 from .vi_small import beta_kl, digamma, gamma_kl, log_determinant
 
 CERTAIN = 80.0  # prior log odds of a direction's inclusion: its probability is one to the last bit
@@ -171,22 +170,17 @@ def free_sums(LY, LL, shares, basis, free_LY, free_LL, free_shares, shift):
 
 
 @njit(**EXACT)
-def masked_finish(
-    columns, constants, n_observed, base_precision, basis, problem, before, after, tiles, scratch, space, out
-):
-    """Message, row pass, its sums and the ELBO, which is returned.
+def masked_message(columns, constants, base_precision, basis, G, message, terms):
+    """Fill the message to the rows; and the ELBO's terms that do not depend on them.
 
-    columns: f_mean, spread, alpha_shape, alpha_rate, pi_a, pi_b, scale; space: F, share, packed shares, gram, its
-    packed form, alpha, prior, scale, LY and LL of all D, and their sums (2 D + 3,); out: LY, LL, LL_share and shift of
-    the factors, sums (2 K + 3,) and terms (6,).
+    columns: f_mean, spread, alpha_shape, alpha_rate, pi_a, pi_b, scale; message: F, gram, the samples' shares and the
+    gram, packed, alpha, prior and scale, of all D; terms: (6,), of which the loadings' has the rates' part alone.
     """
     f_mean, spread, a_shape, a_rate, pi_a, pi_b, scale = columns
-    F, share, shares, gram, packed_gram, alpha, prior, whole_scale, LY, LL, whole = space
-    free_LY, free_LL, free_shares, shift, sums, terms = out
-    (K, N), (d, _), G = f_mean.shape, basis.shape, problem.Y.shape[0]
-    D = K + d
-    activations = K * N - fill_message(f_mean, spread, basis, F, share, gram, packed_gram)
-    log_out = constants.log_out
+    F, gram, share, packed_gram, alpha, prior, _, whole_scale = message
+    K, N = f_mean.shape
+    terms[1] = constants.log_out
+    terms[2] = 0.5 * (K * N - fill_message(f_mean, spread, basis, F, share, gram, packed_gram))
     terms[4] = 0.0
     terms[5] = 0.0
     for k in range(K):
@@ -195,18 +189,28 @@ def masked_finish(
         if constants.logit.shape[0] == 0:
             psi_b = digamma(pi_b[k])
             logit = digamma(pi_a[k]) - psi_b
-            log_out += G * (psi_b - digamma(pi_a[k] + pi_b[k]))
+            terms[1] += G * (psi_b - digamma(pi_a[k] + pi_b[k]))
             terms[5] -= beta_kl(pi_a[k], pi_b[k], constants.a, constants.b)
         else:
             logit = constants.logit[k]
         prior[k, 0] = logit + 0.5 * (digamma(a_shape[k]) - math.log(a_rate[k]) - math.log(alpha[k, 0]))
         whole_scale[k] = scale[k]
-    for k in range(K, D):
+    for k in range(K, K + basis.shape[0]):
         alpha[k, 0], prior[k, 0], whole_scale[k] = base_precision, CERTAIN, 1.0
-    message = VIMessage(F, gram, share, packed_gram, alpha, prior, constants.no_rows, whole_scale)
-    vi_tiles(0, tiles.LY.shape[0], problem, message, before, after, tiles, scratch, 0, None)
+
+
+@njit(**EXACT)
+def masked_sums(tiles, shares, constants, n_observed, basis, G, space, out):
+    """The factors' sums from those of the tiles and samples, and the ELBO, which is returned.
+
+    space: LY and LL of all D, and their sums (2 D + 3,); out: LY, LL, LL_share and shift of the factors, sums
+    (2 K + 3,) and terms (6,), which `masked_message` began.
+    """
+    LY, LL, whole = space
+    free_LY, free_LL, free_shares, shift, sums, terms = out
+    K, d = free_LL.shape[0], basis.shape[0]
+    D = K + d
     add_tiles(tiles, LY, LL, whole)
-    vi_shares(0, N, 0, problem.by_sample.shape[0], problem, after, shares.shape[1], True, shares)
     free_sums(LY, LL, shares, basis, free_LY, free_LL, free_shares, shift)
     for k in range(K):
         sums[k] = whole[k]
@@ -215,7 +219,6 @@ def masked_finish(
         sums[2 * K + m] = whole[2 * D + m] + constants.row_terms[m]
     sums[2 * K + 1] -= CERTAIN * G * d
     terms[0] = sums[2 * K] - 0.5 * n_observed * math.log(2.0 * math.pi)
-    terms[1] = sums[2 * K + 1] + log_out
-    terms[2] = 0.5 * activations
+    terms[1] += sums[2 * K + 1]
     terms[3] = sums[2 * K + 2]
     return terms[0] + terms[1] + terms[2] + terms[3] + terms[4] + terms[5]
