@@ -18,6 +18,7 @@ from scipy.special import digamma, gammaln
 from ..data import Data
 from ..densities import LOG_2PI, gamma_kl
 from ..kernels.contract import (
+    CERTAIN,
     Array,
     ColumnNoise,
     GibbsColumns,
@@ -35,8 +36,6 @@ from ..kernels.noise import slab_generator
 from ..kernels.protocol import Engine, VIShortcut
 from ..kernels.rows import RowVerbs, contiguous
 from ..model import Beta, Prior
-
-CERTAIN = 80.0  # prior log odds of a direction's inclusion: its probability is one to the last bit
 
 
 def extended(prior: Prior, d: int) -> Prior:

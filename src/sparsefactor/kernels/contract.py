@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 NONE: Array = np.zeros(0)
+CERTAIN = 80.0  # prior log odds of a direction's inclusion: its probability is one to the last bit
 NOWHERE: NDArray[np.intp] = np.zeros(0, np.intp)
 
 

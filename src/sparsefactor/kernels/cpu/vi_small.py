@@ -139,6 +139,16 @@ def beta_kl(A, B, a, b):
 
 
 @njit(**EXACT)
+def slab_and_rate(k, active, l2, G, constants, small):
+    """Into column k of small (5, K): q(alpha_k), q(pi_k), and a scale of one (3.2, 3.6b)."""
+    small[0, k] = constants.loading_shape + 0.5 * active[k]
+    small[1, k] = constants.loading_rate + 0.5 * l2[k]
+    small[2, k] = constants.a + active[k]
+    small[3, k] = constants.b + (G - active[k])
+    small[4, k] = 1.0
+
+
+@njit(**EXACT)
 def small_columns(f_in, LY, LL, active, l2, G, constants, joint, rescale, f_mean, spread, small):
     """The column step, and each factor at its best scale if asked for.
 
@@ -150,11 +160,7 @@ def small_columns(f_in, LY, LL, active, l2, G, constants, joint, rescale, f_mean
     else:
         independent_shared(f_in, LY, LL, constants.ones, f_mean, spread)
     for k in range(K):
-        small[0, k] = constants.loading_shape + 0.5 * active[k]
-        small[1, k] = constants.loading_rate + 0.5 * l2[k]
-        small[2, k] = constants.a + active[k]
-        small[3, k] = constants.b + (G - active[k])
-        small[4, k] = 1.0
+        slab_and_rate(k, active, l2, G, constants, small)
         if rescale:
             second = 0.0
             for j in range(N):

@@ -14,12 +14,11 @@ import math
 
 import numpy as np
 
+from ..contract import CERTAIN
 from .compiled import EXACT, njit
 from .packed import packed_offset
 from .tiles import add_tiles
-from .vi_small import beta_kl, digamma, gamma_kl, log_determinant
-
-CERTAIN = 80.0  # prior log odds of a direction's inclusion: its probability is one to the last bit
+from .vi_small import beta_kl, digamma, gamma_kl, log_determinant, slab_and_rate
 
 
 @njit(**EXACT)
@@ -88,11 +87,7 @@ def masked_columns(rows, observed, active, l2, constants, basis, rescale, f_mean
         loading_spread(rows.mu, rows.s2, rows.eta, rows.tau, observed, of_loadings)
         slide_along(basis, of_loadings, f_mean, slide)
     for k in range(K):
-        small[0, k] = constants.loading_shape + 0.5 * active[k]
-        small[1, k] = constants.loading_rate + 0.5 * l2[k]
-        small[2, k] = constants.a + active[k]
-        small[3, k] = constants.b + (G - active[k])
-        small[4, k] = 1.0
+        slab_and_rate(k, active, l2, G, constants, small)
     if not rescale:
         return
     c = np.empty(K)
