@@ -60,7 +60,19 @@ def loadings(mc: sf.MCMCPosterior):
     return mc.draws["posterior"]["loadings"].values
 
 
-def test_a_fit_is_the_same_to_the_bit(client, sim, store, expected):
+@pytest.fixture
+def by_rows(monkeypatch):
+    """No data are so little that every worker has all of them."""
+    monkeypatch.setattr("sparsefactor.engine.readers.LITTLE", 0)
+
+
+def tasks_of(client) -> set[str]:
+    """What workers were asked of late."""
+    logs = client.run(lambda dask_worker: list(dask_worker.state.log)[-2000:])
+    return {str(call[0]).split("-")[0] for calls in logs.values() for call in calls}
+
+
+def test_a_fit_is_the_same_to_the_bit(client, by_rows, sim, store, expected):
     assert same(expected, sf.fit_vi(sim.X, **FIT, client=client))
     found = sf.fit_vi(store, **FIT, client=client)
     assert same(expected, found)
@@ -69,10 +81,10 @@ def test_a_fit_is_the_same_to_the_bit(client, sim, store, expected):
 
 @pytest.mark.filterwarnings("ignore::sparsefactor.SamplingWarning")
 @pytest.mark.parametrize("little", [True, False])
-def test_draws_are_the_same_and_a_run_goes_on_without_the_cluster(client, sim, store, tmp_path, monkeypatch, little):
+def test_draws_are_the_same_and_a_run_goes_on_without_the_cluster(client, sim, store, tmp_path, request, little):
     """Whether a worker has chains, or features."""
     if not little:
-        monkeypatch.setattr("sparsefactor.engine.readers.LITTLE", 0)
+        request.getfixturevalue("by_rows")
     whole = sf.sample(sim.X, **DRAWS)
     begun = sf.sample(store, **{**DRAWS, "n_draws": 3}, path=tmp_path / "run", client=client, precision="double")
     assert np.array_equal(loadings(begun), loadings(sf.sample(sim.X, **{**DRAWS, "n_draws": 3})))
@@ -81,17 +93,23 @@ def test_draws_are_the_same_and_a_run_goes_on_without_the_cluster(client, sim, s
 
 
 def fit_under(client, how, when: int, X, monkeypatch, caplog, after: float = 0.0):
-    """A fit during which a worker is killed or stopped; when: at which iteration, and so many seconds after it."""
-    monkeypatch.setattr("sparsefactor.engine.dask.places.LEAST_PATIENCE", 4.0)
+    """A fit during which a worker is killed or stopped; when: at which iteration, and so many seconds after it.
+
+    0: so many seconds after the call, while shards are placed and data read, or starts made.
+    """
+    for room in ("places", "jobs"):
+        monkeypatch.setattr(f"sparsefactor.engine.dask.{room}.LEAST_PATIENCE", 4.0)
     caplog.clear()
     pid, told = random.choice(list(client.run(os.getpid).values())), []
 
-    def strike(_):
-        told.append(1)
+    def strike(_=None):
         if len(told) == when:
             threading.Timer(after, os.kill, (pid, how)).start()
+        told.append(1)
 
     try:
+        if not when:
+            strike()
         found = sf.fit_vi(X, **FIT, client=client, callback=strike)
     finally:
         if how == signal.SIGSTOP:
@@ -107,14 +125,14 @@ def doomed():
         yield client
 
 
-def test_a_worker_is_lost(doomed, sim, expected, monkeypatch, caplog):
+def test_a_worker_is_lost(doomed, by_rows, sim, expected, monkeypatch, caplog):
     found, noticed, _ = fit_under(doomed, signal.SIGKILL, 15, sim.X, monkeypatch, caplog)
     assert same(expected, found)
     assert noticed
 
 
 @pytest.mark.slow
-def test_what_is_saved_is_where_a_lost_worker_goes_on(doomed, sim, expected, monkeypatch, caplog):
+def test_what_is_saved_is_where_a_lost_worker_goes_on(doomed, by_rows, sim, expected, monkeypatch, caplog):
     monkeypatch.setattr("sparsefactor.engine.dask.places.SAVE_AFTER", 0.02)
     monkeypatch.setattr("sparsefactor.engine.dask.places.SAVE_SHARE", 1.0)
     found, noticed, _ = fit_under(doomed, signal.SIGKILL, 30, sim.X, monkeypatch, caplog)
@@ -124,11 +142,13 @@ def test_what_is_saved_is_where_a_lost_worker_goes_on(doomed, sim, expected, mon
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-def test_ten_random_moments(store, expected, how, monkeypatch, caplog):
+def test_ten_random_moments(store, by_rows, expected, how, monkeypatch, caplog):
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     rng, noticed, length = random.Random(int(how)), 0, 40
-    for _ in range(10):
-        when, after = rng.randrange(1, length), rng.uniform(0.0, 0.02)
+    for number in range(10):
+        when, after = (
+            (0, rng.uniform(0.0, 1.0)) if number % 3 == 2 else (rng.randrange(1, length), rng.uniform(0, 0.02))
+        )
         with distributed.LocalCluster(**CLUSTER) as cluster, distributed.Client(cluster) as client:
             found, seen, length = fit_under(client, how, when, store, monkeypatch, caplog, after)
         assert same(expected, found)
@@ -138,7 +158,7 @@ def test_ten_random_moments(store, expected, how, monkeypatch, caplog):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_worker_is_lost_among_many(sim, expected, tmp_path, how, monkeypatch, caplog):
+def test_a_worker_is_lost_among_many(by_rows, sim, expected, tmp_path, how, monkeypatch, caplog):
     """Where workers add up sums among themselves and pass messages on, at a few moments."""
     few = tmp_path / "few.py"
     few.write_text("import sparsefactor.engine.dask.shard as shard\nshard.FEW, shard.MUCH = 2, 0\n")
@@ -242,12 +262,64 @@ def test_chains_of_little_data_are_spread(client, sim):
     here, there = (sf.sample(few, **settings, **more) for more in ({}, {"client": client}))
     assert np.array_equal(loadings(here), loadings(there))
     assert np.array_equal(here.signal_mean, there.signal_mean)
-    tasks = {
-        call[0]
-        for calls in client.run(lambda dask_worker: list(dask_worker.state.log)[-2000:]).values()
-        for call in calls
-    }
-    assert any("stretch" in str(task) for task in tasks)
+    assert "stretch" in tasks_of(client)
+
+
+RUGGED = np.random.default_rng(0).standard_normal((40, 8)) @ np.random.default_rng(1).standard_normal((8, 8))
+
+
+@pytest.fixture(scope="module")
+def rugged():
+    found = sf.fit_vi(RUGGED, n_factors=3)
+    assert found.record["search"]["hops"] > 8
+    return found
+
+
+def test_trials_and_hops_of_little_data_are_spread(client, rugged, tmp_path):
+    found = sf.fit_vi(RUGGED, n_factors=3, client=client)
+    assert same(rugged, found)
+    assert found.record["search"] == rugged.record["search"]
+    left = ["trial", "start", "iterations", "elbo", "status", "dropped_at", "won"]
+    assert found.trials[left].equals(rugged.trials[left])
+    assert "made" in tasks_of(client)
+    several = {"n_factors": 2, "n_trials": 4, "average": True, "tol": 1e-3}
+    source = dask_array.from_array(RUGGED, chunks=(5, 8))
+    here, there = sf.fit_vi(RUGGED, **several), sf.fit_vi(source, **several, client=client)
+    assert same(here, there)
+    assert np.array_equal(here.reconstruct(), there.reconstruct())
+    assert same(rugged, sf.fit_vi(RUGGED, n_factors=3, client=client, path=tmp_path / "fit"))
+
+
+def test_whoever_looks_on_can_end_a_search_that_is_spread(client):
+    told = []
+
+    def look(now):
+        told.append(now.phase)
+        return len(told) > 20
+
+    with pytest.warns(sf.ConvergenceWarning, match="callback"):
+        found = sf.fit_vi(RUGGED, n_factors=3, client=client, callback=look)
+    assert found.status is sf.Status.STOPPED
+    assert found.n_factors == 3
+    assert {"race", "climb"} <= set(told)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_worker_is_lost_with_trials_or_hops(rugged, how, monkeypatch):
+    monkeypatch.setattr("sparsefactor.engine.dask.jobs.LEAST_PATIENCE", 4.0)
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    rng = random.Random(int(how))
+    for _ in range(10):
+        with distributed.LocalCluster(**CLUSTER) as cluster, distributed.Client(cluster) as client:
+            sf.fit_vi(RUGGED, n_factors=2, n_trials=2, client=client)  # what is compiled is so by now
+            pid = rng.choice(list(client.run(os.getpid).values()))
+            threading.Timer(rng.uniform(0.0, 3.0), os.kill, (pid, how)).start()
+            try:
+                assert same(rugged, sf.fit_vi(RUGGED, n_factors=3, client=client))
+            finally:
+                if how == signal.SIGSTOP:
+                    os.kill(pid, signal.SIGCONT)
 
 
 def test_little_data_are_fitted_by_the_client(client, sim, store, caplog):
@@ -274,7 +346,7 @@ def test_bad_clusters_are_refused_before_any_work(client, sim, monkeypatch):
 
 
 def test_workers_without_the_package_or_with_another_version_are_refused(client, sim):
-    worker = next(iter(client.scheduler_info()["workers"]))
+    worker = min(client.run(os.getpid))
 
     def hide():
         import sys
@@ -312,7 +384,7 @@ def test_a_scheduler_that_is_gone_is_an_error_soon(sim):
         client.close()
 
 
-def test_many_workers_add_up_among_themselves(sim, expected, monkeypatch):
+def test_many_workers_add_up_among_themselves(by_rows, sim, expected, monkeypatch):
     """With threads for processes, as they come up in no time; messages travel all the same."""
     monkeypatch.setattr("sparsefactor.engine.dask.shard.FEW", 4)
     monkeypatch.setattr("sparsefactor.engine.dask.shard.MUCH", 0)
@@ -326,7 +398,7 @@ def test_many_workers_add_up_among_themselves(sim, expected, monkeypatch):
     assert set(asked) == {(0, 2), (2, 4), (4, 6)}
 
 
-def test_encrypted(sim, expected):
+def test_encrypted(by_rows, sim, expected):
     """As docs/howto/cluster.md turns on TLS, with certificates made for the occasion."""
     pytest.importorskip("cryptography")
     tls = {**CLUSTER, "n_workers": 1, "processes": False, "protocol": "tls://", "security": True}

@@ -64,12 +64,12 @@ def test_a_hop_may_use_more_factors_than_there_are_to_be():
     cavi, state = climbed(3)
     assert not holds_nothing(cavi, state).any()
     hops = Hops(cavi, 0)
-    large, new = hops.from_state(state, 20)
+    large, new = hops.from_state(state, sweeps=20)
     assert large.prior.K == 3 + SPARE
     assert hops.whole_of(large, new).columns.f_mean.shape == (3, 50)
     # Where each factor has an inclusion probability of its own, there is none for another one.
     unequal, state = climbed(3, inclusion=[0.1, 0.3, 0.5])
-    assert Hops(unequal, 0).from_state(state, 20)[0] is unequal
+    assert Hops(unequal, 0).from_state(state, sweeps=20)[0] is unequal
 
 
 def test_of_the_weakest_factors_the_one_goes_that_is_missed_least():
@@ -130,7 +130,7 @@ def test_hops_are_a_function_of_the_seed_and_their_number():
     first, again = (Hops(cavi, 3).from_state(state)[1] for _ in range(2))
     np.testing.assert_array_equal(first.rows.mu, again.rows.mu)
     hops = Hops(cavi, 3)
-    one, other = hops.from_state(state)[1], hops.from_state(state)[1]
+    one, other = (hops.from_state(state, number)[1] for number in range(2))
     assert not np.array_equal(one.rows.mu, other.rows.mu)
 
 
@@ -227,11 +227,11 @@ def test_the_search_is_the_same_for_any_number_of_threads():
 def test_an_interruption_while_hopping_keeps_the_best(monkeypatch):
     calls = []
 
-    def interrupt(self, state, sweeps):
+    def interrupt(self, *args):
         calls.append(1)
         if len(calls) > 2:
             raise KeyboardInterrupt
-        return real(self, state, sweeps)
+        return real(self, *args)
 
     real = Hops.from_state
     monkeypatch.setattr(Hops, "from_state", interrupt)

@@ -105,8 +105,8 @@ def compare(
         values = centred(values)
     there = None
     if client is not None:
-        there, threads = fits_on(client, values)
-        n_jobs = n_jobs or threads
+        there = fits_on(client, values)
+        n_jobs = n_jobs or there.threads
 
     def chain(names: list[str], mask: Mask) -> Chain:
         def judge(prior: Prior, start: Start | None) -> tuple[dict[str, Any], Start]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..checks import check_watching, checked_choice, checked_count, checked_flag, checked_number, seed_number
 from ..engine import build_engine
-from ..engine.readers import reader_for
+from ..engine.readers import jobs_on, reader_for
 from ..engine.threads import single_blas_thread
 from ..kernels.protocol import Engine
 from ..model import Prior
@@ -38,6 +38,9 @@ from .watch import Callback, Stopped, Watcher
 logger = logging.getLogger("sparsefactor")
 
 Activations = Literal["independent", "joint"]
+
+STATE_ARRAYS = 4  # of the size of the loadings, which a trial takes along
+MANY = 10  # trials of a search, and hops
 
 
 class ConvergenceWarning(UserWarning):
@@ -80,6 +83,13 @@ class Options:
             checked_flag(name, getattr(self, name))
         checked_init(self.init, INITS)
         check_watching(self.progress, self.callback)
+
+    @property
+    def n_jobs(self) -> int:
+        """Trials and hops that could be made side by side on a cluster, each from start to end on one worker."""
+        if self.client is None or self.path is not None or self.backend not in ("auto", "cpu"):
+            return 1
+        return MANY if self.n_trials == "auto" else int(self.n_trials)
 
     @property
     def tolerance(self) -> Tolerance:
@@ -176,8 +186,9 @@ def fit_vi(
         Called after each iteration. Where it returns True the search ends with the best state so far, and its
         `status` is STOPPED.
     client : dask.distributed.Client, optional
-        Features then live on the workers of its cluster, which read them themselves where X is not in memory. The
-        result is the same.
+        Whose workers do the work. Little data (64 MB, with the states of a trial) are sent to all of them, and trials
+        and hops are spread over them, unless there is a path; the callback is then called when one has come back. Else
+        features live on the workers, which read them themselves where X is not in memory. The result is the same.
     path : path, optional
         A folder that the fit leaves its traces in. A call with the path and settings of an earlier one goes on with
         it, however that ended, on a cluster or without one, and ends as a fit that was never stopped; where it was
@@ -227,19 +238,21 @@ def fit_vi(
     with single_blas_thread(), bars or nullcontext():
         half = is_half(dtype)
         own = np.float32 if half else np.float64 if dtype is None else dtype
-        data, prior = prepared(X, prior, n_factors, dtype=own, read=reader_for(client), **settings)
+        read = reader_for(client, options.n_jobs)
+        data, prior = prepared(X, prior, n_factors, dtype=own, read=read, **settings)
+        jobs = jobs_on(client, data, options.n_jobs, STATE_ARRAYS * 8 * data.n_features * prior.K)
         engine = build_engine(
             data,
             one_module(prior),
-            options.backend,
+            options.backend if jobs is None else "cpu",
             options.n_threads,
-            client,
+            client if jobs is None else None,
             any_precision=dtype is None,
             half=half,
         )
         if options.path is not None:
             return fit_in(options.path, engine, prior, options, lambda noted: _fit(noted, prior, options, bars))
-        return _fit(engine, prior, options, bars)
+        return _fit(engine, prior, options, bars, jobs)
 
 
 def is_half(dtype: Any) -> bool:
@@ -267,18 +280,23 @@ class Found(NamedTuple):
     told: dict[str, Any]
 
 
-def search_on(engine: Engine, prior: Prior, options: Options, bars: Bars | None = None) -> Found:
-    """The search on an engine that was built for the data and the prior's factors, in one module."""
+def search_on(
+    engine: Engine, prior: Prior, options: Options, bars: Bars | None = None, jobs: Any | None = None
+) -> Found:
+    """The search on an engine that was built for the data and the prior's factors, in one module.
+
+    jobs: a way to have trials and hops made by the workers of a cluster.
+    """
     with engine.scope():
-        return _search_on(engine, prior, options, bars)
+        return _search_on(engine, prior, options, bars, jobs)
 
 
-def _search_on(engine: Engine, prior: Prior, options: Options, bars: Bars | None) -> Found:
+def _search_on(engine: Engine, prior: Prior, options: Options, bars: Bars | None, jobs: Any | None) -> Found:
     data = engine.data
     cavi = CAVI(data, one_module(prior), engine, joint=options.activations == "joint")
     trials: list[Trial] = []
     watcher = Watcher(trials, data.unit, elbo_shift(data), options.callback, bars)
-    search = Search(cavi, options, trials, watcher)
+    search = Search(cavi, options, trials, watcher, jobs)
     winner: Trial | None = None
     averaged = trials
     tried: list[Trial] = []  # under modules, of the trial that is being refined
@@ -307,8 +325,8 @@ def _search_on(engine: Engine, prior: Prior, options: Options, bars: Bars | None
     return Found(winner, trials, averaged, status, search.told)
 
 
-def _fit(engine: Engine, prior: Prior, options: Options, bars: Bars | None) -> VIPosterior:
-    winner, trials, averaged, status, told = search_on(engine, prior, options, bars)
+def _fit(engine: Engine, prior: Prior, options: Options, bars: Bars | None, jobs: Any | None = None) -> VIPosterior:
+    winner, trials, averaged, status, told = search_on(engine, prior, options, bars, jobs)
     if status is not Status.CONVERGED:
         warn(f"VI has not converged. {status.value}", ConvergenceWarning)
     record = record_of("vi", options) | {"search": told}

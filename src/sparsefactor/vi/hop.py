@@ -32,20 +32,21 @@ class Hops:
 
     def __init__(self, cavi: CAVI, seed: int) -> None:
         self.whole, self.seed = cavi, seed
-        self.count = 0
         self.kits: dict[int, tuple[CAVI, Gibbs]] = {}
         self.exchangeable = cavi.n_kinds == 1 and not (
             not cavi.prior.learns_inclusion and len(cavi.prior.inclusion_matrix()) > 1
         )
 
-    def from_state(self, state: VIState, sweeps: int = SWEEPS) -> tuple[CAVI, VIState]:
-        """Where a run of Gibbs sampling from this state leads to, perhaps with fewer or more factors."""
+    def from_state(self, state: VIState, number: int = 0, sweeps: int = SWEEPS) -> tuple[CAVI, VIState]:
+        """Where a run of Gibbs sampling from this state leads to, perhaps with fewer or more factors.
+
+        number: of the run, which its randomness goes by.
+        """
         cavi, gibbs = self.kit(self.wanted(state))
         rows, columns = self.resized(self.whole, cavi, state)
-        rng = np.random.default_rng([self.seed, self.count, 11])
+        rng = np.random.default_rng([self.seed, number, 11])
         draw = gibbs.begin(cavi.engine.vi_draw(rows, row_stream(rng)), np.array(columns.f_mean))
-        key = stream_key(self.seed, self.count)
-        self.count += 1
+        key = stream_key(self.seed, number)
         for sweep in range(sweeps):
             draw = gibbs.draw(draw, key, sweep)[0]
         return cavi, cavi.begin(cavi.engine.vi_at_draw(draw.rows, draw.scale), draw.F, known=True)

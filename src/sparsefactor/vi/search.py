@@ -10,7 +10,7 @@ on:      the best goes on until hop after hop has found nothing better
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from ..posterior import Status
 from ..start import PORTFOLIO, given, starts
 from .cavi import CAVI
 from .cross import crossed
+from .elsewhere import Alone, Workers
 from .hop import SPARE, SWEEPS, Hops
 from .shear import WORTH
 from .together import advance, side_by_side
@@ -42,11 +43,11 @@ HOP_ITERATIONS = 1000  # of the climb after a hop
 SHRINKING = WEAKEST * (FIRST_LOOK + 1) + CANDIDATES * SETTLE  # iterations that it takes to give up a factor
 
 
-def race(trials: Sequence[Trial], tolerance: Tolerance, max_iter: int) -> list[Trial]:
+def race(trials: Sequence[Trial], max_iter: int, climb: Callable[[Sequence[Trial], int], None]) -> list[Trial]:
     """Advance all trials together and drop the worst after each lap; the finalists."""
     running = list(trials)
     for lap, share in LAPS:
-        advance(running, min(lap, max_iter), tolerance)
+        climb(running, min(lap, max_iter))
         running.sort(key=lambda trial: trial.elbo, reverse=True)
         keep = max(1, round(share * len(trials)))
         for trial in running[keep:]:
@@ -56,16 +57,19 @@ def race(trials: Sequence[Trial], tolerance: Tolerance, max_iter: int) -> list[T
 
 
 class Search:
-    """The search of one fit. `trials` holds what was found so far, also when it is interrupted."""
+    """The search of one fit. `trials` holds what was found so far, also when it is interrupted.
 
-    def __init__(self, cavi: CAVI, options: Any, trials: list[Trial], watcher: Watcher) -> None:
+    jobs: a way to have work done on the workers of a cluster (vi/elsewhere.py).
+    """
+
+    def __init__(self, cavi: CAVI, options: Any, trials: Any, watcher: Watcher, jobs: Any | None = None) -> None:
         self.cavi, self.options, self.trials, self.watcher = cavi, options, trials, watcher
-        self.rng = np.random.default_rng([options.seed, 0, 4])
         self.auto = options.n_trials == "auto"
         self.racing = options.race and not options.average
         self.coarse = Tolerance(max(options.tol, COARSE), options.rtol) if self.racing else options.tolerance
         self.told: dict[str, Any] = {"hops": 0, "returns": 0}
         self.hops = Hops(cavi, options.seed)
+        self.crew: Alone | Workers = Alone() if jobs is None else Workers(jobs, self)
 
     def run(self) -> None:
         options, max_iter = self.options, self.options.max_iter
@@ -78,19 +82,19 @@ class Search:
             tell = self.watcher.tell if self.watcher.is_needed else None
             trial = Trial(number, start.name, cavi, state, accelerate=options.accelerate, tell=tell)
             self.trials.append(trial)
-            if not side_by_side(cavi, n_trials, tell):  # else all of them, when they are there
+            if not self.crew.spreads and not side_by_side(cavi, n_trials, tell):  # else all, when they are there
                 trial.advance(min(LAPS[0][0], max_iter), self.coarse)
         self.watcher.phase = "race"
-        finalists = race(self.trials, self.coarse, max_iter) if self.racing else self.trials
+        finalists = race(self.trials, max_iter, self.climb) if self.racing else self.trials
         self.watcher.phase = "climb"
         for trial in self.trials:
             if trial not in finalists:
                 self.narrowed(trial)
-        finalists = [self.narrowed(trial, climb=True) for trial in finalists]
         if not options.accelerate:
-            advance(finalists, max_iter, self.coarse)
+            self.climb(finalists, max_iter)
+        finalists = list(self.crew.each(self.at_optimum, [(trial,) for trial in finalists]))
         for trial in finalists:
-            trial.polish(max_iter, self.coarse, self.rng, kicks=KICKS)
+            self.trials[trial.number] = trial
         finalists = sorted(finalists, key=lambda trial: trial.elbo, reverse=True)
         self.told["agreeing"] = sum(finalists[0].elbo - trial.elbo < self.near(AGREE, trial) for trial in finalists)
         self.told["finalists"] = len(finalists)
@@ -101,7 +105,30 @@ class Search:
             leader = self.further(finalists[:LINEAGES])
         leader.status = None
         self.watcher.phase = "polish"
-        leader.polish(max_iter, options.tolerance, self.rng, kicks=LEADER_KICKS)
+        leader.polish(max_iter, options.tolerance, self.rng(leader, 1), kicks=LEADER_KICKS)
+
+    def rng(self, trial: Trial, time: int = 0) -> np.random.Generator:
+        """Of the directions in which a trial leaves its optimum, for the first time or later."""
+        return np.random.default_rng([self.options.seed, trial.number, 4, time])
+
+    def climb(self, trials: Sequence[Trial], until: int) -> None:
+        """All of them so far."""
+        if not self.crew.spreads:
+            advance(trials, until, self.coarse)
+            return
+        waiting = [trial for trial in trials if trial.status is None and trial.iterations < until]
+        for old, new in zip(waiting, self.crew.each(self.advanced, [(trial, until) for trial in waiting]), strict=True):
+            vars(old).update(vars(new))
+
+    def advanced(self, trial: Trial, until: int) -> Trial:
+        trial.advance(until, self.coarse)
+        return trial
+
+    def at_optimum(self, trial: Trial) -> Trial:
+        """A finalist at its optimum, with as many factors as there are to be."""
+        trial = self.narrowed(trial, climb=True)
+        trial.polish(self.options.max_iter, self.coarse, self.rng(trial), kicks=KICKS)
+        return trial
 
     # ---- a race with factors to spare ---------------------------------------------------------------------------
 
@@ -116,7 +143,7 @@ class Search:
             return trial
         K, max_iter = self.cavi.prior.K, self.options.max_iter
         if climb:
-            trial.polish(max_iter, self.coarse, self.rng, kicks=0)
+            trial.polish(max_iter, self.coarse, self.rng(trial), kicks=0)
             if trial.iterations + (trial.cavi.prior.K - K) * SHRINKING < max_iter:
                 trial.shrink(K, self.coarse)
         new = trial.continued(self.cavi, self.hops.whole_of(trial.cavi, trial.state))
@@ -139,22 +166,21 @@ class Search:
         Where all finalists agree, one hop from there is to confirm it; and where a start that was given leads, for what
         that came from was a search already.
         """
-        hops = self.hops
         own = self.trials[: len(given(self.options.init))]
         handed = any(lineages[0].elbo - trial.elbo < self.near(AGREE, trial) for trial in own)
-        if (handed or self.told["agreeing"] >= ENOUGH) and not self.hop(hops, lineages[0], 1, CONFIRMING):
+        if (handed or self.told["agreeing"] >= ENOUGH) and not self.hop(lineages[0], 1, CONFIRMING):
             return lineages[0]
         if handed:
-            self.hop(hops, lineages[0], PATIENCE)
+            self.hop(lineages[0], PATIENCE)
             return lineages[0]
         for lineage in lineages:
-            self.hop(hops, lineage, PATIENCE)
+            self.hop(lineage, PATIENCE)
         self.told["agreeing"] = sum(max(t.elbo for t in lineages) - t.elbo < self.near(AGREE, t) for t in lineages)
         best, second = sorted(lineages, key=lambda trial: trial.elbo, reverse=True)[:2]
         if self.told["agreeing"] < LINEAGES:
-            self.cross(hops, best, second)
+            self.cross(best, second)
         known = self.told["agreeing"] >= LINEAGES and self.told["returns"] >= RETURNS
-        if not known and self.hop(hops, best, LAST_PATIENCE):
+        if not known and self.hop(best, LAST_PATIENCE):
             self.told["agreeing"] = 1
         for lineage in lineages:
             lineage.status = lineage.status or Status.CONVERGED
@@ -164,50 +190,69 @@ class Search:
         """So many nats, or what the precision of the data does not resolve of this trial's ELBO."""
         return max(nats, SINGLE * abs(trial.elbo)) if self.cavi.data.is_single else nats
 
-    def hop(self, hops: Hops, lineage: Trial, patience: int, sweeps: int = SWEEPS) -> bool:
+    def hop(self, lineage: Trial, patience: int, sweeps: int = SWEEPS) -> bool:
         """Hop until so many hops in a row have found nothing better, or some came back; whether any did."""
+        try:
+            return self.hopped(lineage, patience, sweeps)
+        finally:
+            self.crew.rest()
+
+    def hopped(self, lineage: Trial, patience: int, sweeps: int) -> bool:
         failures, returned, before = 0, 0, lineage.elbo
         while failures < patience and returned < RETURNS and self.told["hops"] < MOST_HOPS:
-            self.told["hops"] += 1
+            number, self.told["hops"] = self.told["hops"], self.told["hops"] + 1
             self.watcher.n_hops += 1
             self.watcher.phase = "hop"
-            cavi, state = hops.from_state(lineage.state, sweeps)
-            new = self.arrived(hops, lineage.branch(cavi, state))
-            came_back = abs(new.elbo - lineage.elbo) < self.near(AGREE, lineage)
+            most = min(patience - failures, MOST_HOPS - number)
+            new, both = self.crew.next(self.excursion, lineage, number, most, sweeps)
+            came_back, better = self.came_back(new, lineage), self.is_better(new, lineage)
             self.told["returns"] += came_back
-            better = self.is_better(new, lineage)
             lineage.succeed(new, new.state)
-            if not better and not came_back:
-                better = self.cross(hops, lineage, new)
+            if both is not None:
+                better = self.is_better(both, lineage)
+                lineage.succeed(both, both.state)
             failures = 0 if better else failures + 1
             returned = 0 if better else returned + came_back
         return lineage.elbo > before + self.near(WORTH, lineage)
 
+    def excursion(self, lineage: Trial, number: int, sweeps: int) -> tuple[Trial, Trial | None]:
+        """Where a hop ends, and, where that is elsewhere but not higher, what the two make together."""
+        new = self.arrived(lineage.branch(*self.hops.from_state(lineage.state, number, sweeps)))
+        if self.is_better(new, lineage) or self.came_back(new, lineage):
+            return new, None
+        return new, self.crossing(new if new.elbo > lineage.elbo else lineage, new)
+
+    def came_back(self, new: Trial, old: Trial) -> bool:
+        return abs(new.elbo - old.elbo) < self.near(AGREE, old)
+
     def is_better(self, new: Trial, old: Trial) -> bool:
         return new.elbo > old.elbo + self.near(WORTH, old)
 
-    def cross(self, hops: Hops, best: Trial, other: Trial) -> bool:
-        """Give the best what only the other has, beside what it has itself; whether that led to something better."""
-        both = crossed(hops, best.state, other.state)
-        if both is None:
-            return False
-        self.watcher.phase = "cross"
-        new = self.arrived(hops, best.branch(*both))
-        better = self.is_better(new, best)
-        best.succeed(new, new.state)
-        return better
+    def cross(self, best: Trial, other: Trial) -> None:
+        """Give the best what only the other has, where that leads to something better."""
+        new = self.crossing(best, other)
+        if new is not None:
+            best.succeed(new, new.state)
 
-    def arrived(self, hops: Hops, new: Trial) -> Trial:
+    def crossing(self, best: Trial, other: Trial) -> Trial | None:
+        """The end of the climb from what the best has and, beside it, what only the other has, if it has any."""
+        both = crossed(self.hops, best.state, other.state)
+        if both is None:
+            return None
+        self.watcher.phase = "cross"
+        return self.arrived(best.branch(*both))
+
+    def arrived(self, new: Trial) -> Trial:
         """The end of the climb from where a hop led to, with as many factors as there are to be."""
         K, limit = self.cavi.prior.K, min(HOP_ITERATIONS, self.options.max_iter)
-        new.polish(limit, self.coarse, self.rng, kicks=0)
+        new.polish(limit, self.coarse, self.rng(new), kicks=0)
         if new.cavi is self.cavi:
             return new
         more = new.cavi.prior.K > K
         if more:
             new.shrink(K, self.coarse)
-        end = new.continued(self.cavi, hops.whole_of(new.cavi, new.state))
+        end = new.continued(self.cavi, self.hops.whole_of(new.cavi, new.state))
         end.status = None if more else new.status
         if more:
-            end.polish(end.iterations + limit, self.coarse, self.rng, kicks=0)
+            end.polish(end.iterations + limit, self.coarse, self.rng(new), kicks=0)
         return end

@@ -8,13 +8,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import CancelledError
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .passing import passed_on
 from .shard import Call, Key, NotPassedOnError, Reply, Shard, ShardLostError
-from .workers import shard_bounds, workers_of
+from .workers import present, shard_bounds, workers_of
 
 logger = logging.getLogger("sparsefactor")
 
@@ -24,6 +25,8 @@ PATIENCE, LEAST_PATIENCE = 10.0, 60.0
 LOOK = 0.5  # seconds between looks at who has not
 FIRST_PATIENCE = 300.0  # while data are read and kernels compiled
 PLACE_PATIENCE = 30.0  # with a worker that is to have a shard
+ATTEMPTS = 5  # to find a worker for a shard
+COMING = 120.0  # with a cluster that has lost all of them
 # States are saved when so many seconds' work would have to be done again, and so many times what saving takes.
 SAVE_AFTER, SAVE_SHARE = 60.0, 20.0
 
@@ -59,34 +62,47 @@ class Shards:
         self.suspects: set[str] = set()  # workers that were lost, or did not answer
         self.fresh = True  # nothing has been asked yet
         self.slowest = 0.0  # seconds that an answer took since then
-        self.places = [self.placed(number, workers[number % len(workers)]) for number in range(n)]
+        self.places: list[Place] = []
+        for number in range(n):
+            self.places.append(self.first_place(number, workers[number % len(workers)]))
 
     # ---- shards ---------------------------------------------------------------------------------------------------
 
     def placed(self, number: int, worker: str) -> Place:
         """A new shard on a worker."""
-        threads = self.client.scheduler_info(n_workers=-1)["workers"].get(worker, {}).get("nthreads")
+        threads = present(self.client).get(worker, {}).get("nthreads")
         future = self.client.submit(
             Shard, number, self.bounds, threads, actor=True, workers=[worker], pure=False, allow_other_workers=False
         )
         rows = self.bounds[number]
         logger.info("features %d to %d are on %s", rows.start + 1, rows.stop, worker)
-        actor = future.result(timeout=PLACE_PATIENCE)
+        begun = time.monotonic()
+        while not future.done():
+            if time.monotonic() - begun > PLACE_PATIENCE or worker not in present(self.client):
+                raise OSError(f"{worker} took no shard")
+            time.sleep(LOOK / 50)
+        actor = future.result()
         # An actor takes the process's last client for its own; there may be others.
         actor._client, actor._future = self.client, future
         return Place(worker, actor)
 
+    def first_place(self, number: int, worker: str) -> Place:
+        """A shard on this worker, or, where that is lost already, on another."""
+        for attempt in range(ATTEMPTS):
+            try:
+                return self.placed(number, worker)
+            except (OSError, CancelledError) as problem:
+                logger.warning("worker %s is lost (%s) before it has any features", worker, problem)
+                self.suspects.add(worker)
+                worker = self.another(number + attempt, 1.0 + attempt)
+        return self.placed(number, worker)
+
     def replace(self, number: int, why: str) -> None:
         """Another shard in the place of one that is lost, brought up to where that one was."""
         rows, lost = self.bounds[number], self.places[number].worker
-        for attempt in range(5):
+        for attempt in range(ATTEMPTS):
             self.suspects.add(lost)
-            busy = {place.worker for place in self.places}
-            others = [worker for worker in workers_of(self.client) if worker not in self.suspects]
-            if not others:  # one may come back, or a new one come up
-                time.sleep(1.0 + attempt)
-                others = workers_of(self.client)
-            worker = next((worker for worker in others if worker not in busy), others[(number + attempt) % len(others)])
+            worker = self.another(number + attempt, 1.0 + attempt)
             logger.warning(
                 "features %d to %d: worker %s is lost (%s); they go to %s", rows.start + 1, rows.stop, lost, why, worker
             )
@@ -103,11 +119,27 @@ class Shards:
                     self.heard(number, self.send(number, message).result(timeout=FIRST_PATIENCE))
                 self.waiting[number] = self.send(number, again[-1])
                 return
-            except (OSError, TimeoutError, ShardLostError, ValueError) as problem:
+            except (OSError, TimeoutError, CancelledError, ShardLostError, ValueError) as problem:
                 lost, why = worker, str(problem)
         raise RuntimeError(
             f"a lost worker's features must find another; features {rows.start + 1} to {rows.stop} did not in five "
             f"attempts ({why}); look at the workers' logs, and run again"
+        )
+
+    def another(self, number: int, seconds: float) -> str:
+        """A worker that is not known to be lost, for which we wait so long; then any, that may have come back."""
+        busy = {place.worker for place in self.places}
+        begun = time.monotonic()
+        while (waited := time.monotonic() - begun) < COMING:
+            there = sorted(present(self.client))
+            others = [worker for worker in there if worker not in self.suspects]
+            if others or (there and waited > seconds):
+                others = others or there
+                return next((worker for worker in others if worker not in busy), others[number % len(others)])
+            time.sleep(LOOK)
+        raise RuntimeError(
+            f"a lost worker's features must find another; the cluster has had none for {COMING:.0f} s; start some, and "
+            "run again"
         )
 
     def renew(self, number: int, why: str) -> None:

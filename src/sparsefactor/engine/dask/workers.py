@@ -12,9 +12,18 @@ from ..blocks import span_bounds
 from ..threads import split
 
 
+def present(client: Any) -> dict[str, Any]:
+    """What the scheduler says of each worker.
+
+    Not by `client.scheduler_info`, which returns what the client has noted: now and then that is without workers.
+    """
+    workers: dict[str, Any] = client.sync(client.scheduler.identity, n_workers=-1)["workers"]
+    return workers
+
+
 def workers_of(client: Any) -> list[str]:
     """The cluster's workers, in an order of their own."""
-    found = sorted(client.scheduler_info(n_workers=-1)["workers"])
+    found = sorted(present(client))
     if not found:
         raise RuntimeError(
             "a cluster must have workers; this one has none; start some, or wait: client.wait_for_workers(1)"

@@ -1,0 +1,103 @@
+"""Jobs on little data: every worker has all of it, and makes one job after another.
+
+A job is a function of the data and of what it is sent, so that it may be made twice: one whose worker is lost, or has
+not answered for long, is made by another, with the same result.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from typing import Any
+
+from .workers import check_client, present
+
+logger = logging.getLogger("sparsefactor")
+
+# A job is late when for so many times what the longest took, and so many seconds at least, none has come back.
+PATIENCE, LEAST_PATIENCE = 10.0, 60.0
+FIRST_PATIENCE = 300.0  # while no job has come back, and kernels are compiled
+LOOK = 0.5  # seconds between looks
+
+
+class Jobs:
+    """Calls of functions of one value, which every worker is sent once."""
+
+    def __init__(self, client: Any, values: Any) -> None:
+        check_client(client)
+        self.client, self.values = client, values
+        self.threads = sum(int(worker["nthreads"]) for worker in present(client).values())
+        self.shared = client.scatter(values, broadcast=True)
+        self.longest, self.last = 0.0, time.monotonic()
+        self.suspects: set[str] = set()  # workers that have not answered
+
+    def begin(self, function: Callable[..., Any], *args: Any) -> Job:
+        """A call, which is made while others are waited for."""
+        return Job(self, function, args)
+
+    def __call__(self, function: Callable[..., Any], *args: Any) -> Any:
+        return self.begin(function, *args).result()
+
+    def submit(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        others = [worker for worker in present(self.client) if worker not in self.suspects] if self.suspects else []
+        where = {"workers": others, "allow_other_workers": True} if others else {}
+        return self.client.submit(function, self.shared, *args, pure=False, **where)
+
+    def renew(self, lost: Any) -> None:
+        """Send the value again, unless another job has done so."""
+        if self.shared is lost:
+            self.shared = self.client.scatter(self.values, broadcast=True)
+
+    def is_late(self, begun: float) -> bool:
+        patience = max(LEAST_PATIENCE, PATIENCE * self.longest) if self.longest else FIRST_PATIENCE
+        return time.monotonic() - max(begun, self.last) > patience
+
+    def returned(self, begun: float) -> None:
+        self.last = time.monotonic()
+        self.longest = max(self.longest, self.last - begun)
+
+    def suspect(self, key: str) -> None:
+        """Whoever has this task."""
+        at = [worker for worker, tasks in self.client.processing().items() if key in tasks]
+        logger.warning("a job has not come back from %s for long; it is made elsewhere", ", ".join(at) or "the cluster")
+        self.suspects.update(at)
+
+
+class Job:
+    """One call."""
+
+    def __init__(self, jobs: Jobs, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self.jobs, self.function, self.args = jobs, function, args
+        self.attempts: list[Any] = []
+        self.again()
+
+    def again(self) -> None:
+        self.begun, self.sent = time.monotonic(), self.jobs.shared
+        self.attempts.append(self.jobs.submit(self.function, self.args))
+
+    def result(self) -> Any:
+        """What the function returns; the first answer counts."""
+        while True:
+            for future in self.attempts:
+                try:
+                    found = future.result(timeout=LOOK / len(self.attempts))
+                except TimeoutError:
+                    continue
+                except CancelledError:  # every worker that had the value is gone
+                    self.attempts.remove(future)
+                    self.jobs.renew(self.sent)
+                    self.again()
+                    break
+                self.jobs.returned(self.begun)
+                self.cancel()
+                return found
+            if self.jobs.is_late(self.begun):
+                self.jobs.suspect(self.attempts[-1].key)
+                self.again()
+
+    def cancel(self) -> None:
+        """Nobody waits for it any more."""
+        for future in self.attempts:
+            future.release()

@@ -1,0 +1,138 @@
+"""Who does the work of a search: this process, one thing after another, or the workers of a cluster, side by side.
+
+Trials are independent between two comparisons. A hop depends on the one before it only where that one found something
+better: so the next few hops are made at once, from where the search is now, and are thrown away when it has moved on.
+What is taken is what would have been found one after another, to the bit.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..data import Data
+from ..engine import build_engine
+from ..engine.threads import single_blas_thread
+from ..kernels.contract import NONE, NOWHERE
+from ..model import Prior
+from .cavi import CAVI
+from .trial import Trial
+from .watch import Watcher
+
+if TYPE_CHECKING:
+    from .search import Search
+
+SAME = {id(NONE): "NONE", id(NOWHERE): "NOWHERE"}  # what is told by being the same object
+KNOWN = {"NONE": NONE, "NOWHERE": NOWHERE}
+
+Work = Callable[..., Any]  # of a search: a method, whose first argument is a trial
+
+
+class Alone:
+    """This process."""
+
+    spreads = False
+
+    def each(self, work: Work, jobs: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+        """What becomes of each job's trial, in their order."""
+        return (work(*job) for job in jobs)
+
+    def next(self, work: Work, lineage: Trial, number: int, most: int, sweeps: int) -> Any:
+        """The next excursion from a lineage, which may take up to so many before it moves on."""
+        return work(lineage, number, sweeps)
+
+    def rest(self) -> None:
+        """There are no more."""
+
+
+class Workers:
+    """Those of a cluster, to which the data were sent; `jobs` makes calls there."""
+
+    spreads = True
+
+    def __init__(self, jobs: Any, search: Search) -> None:
+        self.jobs, self.search = jobs, search
+        own = search.options
+        # All that decides what is found; whoever looks on is here.
+        options = replace(own, client=None, path=None, callback=None, progress=False, init="auto")
+        self.what = pickle.dumps((search.cavi.prior, search.cavi.joint, options), protocol=5)
+        self.begun: dict[int, Any] = {}  # excursions, by number
+        self.base: Any = None  # the state that they set out from
+
+    def each(self, work: Work, jobs: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+        begun = [self.begin(work, *job) for job in jobs]
+        try:
+            for (trial, *_), job in zip(jobs, begun, strict=True):
+                (new,) = self.back(trial, job.result())
+                yield new
+                new.report()
+        finally:
+            for job in begun:
+                job.cancel()
+
+    def next(self, work: Work, lineage: Trial, number: int, most: int, sweeps: int) -> Any:
+        if self.base is not lineage.state:
+            self.rest()
+            self.base = lineage.state
+        for ahead in range(number, number + min(most, self.jobs.threads)):
+            if ahead not in self.begun:
+                self.begun[ahead] = self.begin(work, lineage, ahead, sweeps)
+        new, both = self.back(lineage, self.begun.pop(number).result())
+        lineage.report()
+        return new, both
+
+    def rest(self) -> None:
+        for job in self.begun.values():
+            job.cancel()
+        self.begun, self.base = {}, None
+
+    def begin(self, work: Work, trial: Trial, *args: Any) -> Any:
+        return self.jobs.begin(made, self.what, work.__name__, packed(trial), args)
+
+    def back(self, trial: Trial, found: list[bytes | None]) -> list[Any]:
+        return [None if one is None else unpacked(one, self.search, trial.tell) for one in found]
+
+
+def made(data: Data, what: bytes, name: str, trial: bytes, args: tuple[Any, ...]) -> list[bytes | None]:
+    """A worker's part: some work of a search on one of its trials."""
+    from .search import Search
+
+    prior, joint, options = pickle.loads(what)
+    with single_blas_thread():
+        search = Search(searching(data, prior, joint), options, {}, Watcher([], 1.0, 0.0, None, None))
+        found = getattr(search, name)(unpacked(trial, search, None), *args)
+    return [None if one is None else packed(one) for one in (found if isinstance(found, tuple) else (found,))]
+
+
+def searching(data: Data, prior: Prior, joint: bool) -> CAVI:
+    return CAVI(data, prior, build_engine(data, prior, "cpu", 1), joint=joint)
+
+
+class _Pickler(pickle.Pickler):
+    def persistent_id(self, obj: Any) -> Any:
+        return SAME.get(id(obj))
+
+
+class _Unpickler(pickle.Unpickler):
+    def persistent_load(self, pid: Any) -> Any:
+        return KNOWN[pid]
+
+
+def packed(trial: Trial) -> bytes:
+    """A trial, but for its sweeps, of which the number of factors tells which they are, and who looks on."""
+    own: Any = copy(trial)
+    own.cavi, own.tell = trial.cavi.prior.K, None
+    file = io.BytesIO()
+    _Pickler(file, protocol=5).dump(own)
+    return file.getvalue()
+
+
+def unpacked(trial: bytes, search: Search, tell: Any) -> Trial:
+    own: Any = _Unpickler(io.BytesIO(trial)).load()
+    own.cavi, own.tell = search.hops.kit(own.cavi)[0], tell
+    new: Trial = own
+    return new
