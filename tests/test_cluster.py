@@ -97,8 +97,8 @@ def fit_under(client, how, when: int, X, monkeypatch, caplog, after: float = 0.0
 
     0: so many seconds after the call, while shards are placed and data read, or starts made.
     """
-    for room in ("places", "jobs"):
-        monkeypatch.setattr(f"sparsefactor.engine.dask.{room}.LEAST_PATIENCE", 4.0)
+    for room in ("engine.dask.places", "jobs"):
+        monkeypatch.setattr(f"sparsefactor.{room}.LEAST_PATIENCE", 4.0)
     caplog.clear()
     pid, told = random.choice(list(client.run(os.getpid).values())), []
 
@@ -307,7 +307,7 @@ def test_whoever_looks_on_can_end_a_search_that_is_spread(client):
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_worker_is_lost_with_trials_or_hops(rugged, how, monkeypatch):
-    monkeypatch.setattr("sparsefactor.engine.dask.jobs.LEAST_PATIENCE", 4.0)
+    monkeypatch.setattr("sparsefactor.jobs.LEAST_PATIENCE", 4.0)
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     rng = random.Random(int(how))
     for _ in range(10):
@@ -320,6 +320,19 @@ def test_a_worker_is_lost_with_trials_or_hops(rugged, how, monkeypatch):
             finally:
                 if how == signal.SIGSTOP:
                     os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.filterwarnings("ignore::sparsefactor.SamplingWarning")
+def test_questions_are_answered_by_workers(client, sim, store, expected, monkeypatch):
+    monkeypatch.setattr("sparsefactor.questions.samples.BLOCK_ENTRIES", 9 * G)
+    X = sim.X.copy()
+    X[3:5, ::2] = np.nan
+    for p in (expected, sf.sample(sim.X, **{**DRAWS, "n_chains": 1})):
+        here, there = (p.transform(store, return_sd=True, client=who) for who in (None, client))
+        assert all(np.array_equal(a, b) for a, b in zip(here, there, strict=True))
+        here, there = (p.impute(X, interval=0.5, client=who) for who in (None, client))
+        assert all(np.array_equal(a, b) for a, b in zip(here, there, strict=True))
+    assert {"moments", "predictions"} <= tasks_of(client)
 
 
 def test_little_data_are_fitted_by_the_client(client, sim, store, caplog):
@@ -340,7 +353,7 @@ def test_bad_clusters_are_refused_before_any_work(client, sim, monkeypatch):
         sf.fit_vi(sim.X, n_factors=2, client=closed)
     with pytest.raises(ValueError, match=r"workers have the engine .cpu.; got backend='reference'"):
         sf.fit_vi(sim.X, n_factors=2, client=client, backend="reference")
-    monkeypatch.setattr("sparsefactor.engine.dask.workers.__version__", "99.0")
+    monkeypatch.setattr("sparsefactor.jobs.__version__", "99.0")
     with pytest.raises(RuntimeError, match=r"every worker must have sparsefactor 99.0.* has version"):
         sf.fit_vi(sim.X, n_factors=2, client=client)
 

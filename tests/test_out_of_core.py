@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import tracemalloc
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ from sparsefactor.data import as_data
 from sparsefactor.data.spool import FOLDER
 from sparsefactor.data.tiles import Node, Tree
 from sparsefactor.engine import build_engine
+from sparsefactor.questions import samples
 
 zarr = pytest.importorskip("zarr")
 da = pytest.importorskip("dask.array")
@@ -164,11 +166,51 @@ def test_bad_input_is_refused_before_any_work(tmp_path, sim, monkeypatch):
         sf.fit_vi(unknown.persist().compute_chunk_sizes(), n_factors=2)
 
 
-def test_questions_take_what_is_on_disk(tmp_path, sim, holes):
-    p = sf.fit_vi(sim.X, n_factors=3, n_trials=1)
+@pytest.fixture(scope="module")
+def fitted(sim):
+    return sf.fit_vi(sim.X, n_factors=3, n_trials=1)
+
+
+def test_questions_take_what_is_on_disk(tmp_path, fitted, holes):
     path = stored(tmp_path / "x.zarr", holes)
-    assert np.array_equal(p.transform(path), p.transform(holes))
-    assert np.array_equal(p.impute(da.from_array(holes, chunks=(10, 300))), p.impute(holes))
+    assert np.array_equal(fitted.transform(path), fitted.transform(holes))
+    assert np.array_equal(fitted.impute(da.from_array(holes, chunks=(10, 300))), fitted.impute(holes))
+
+
+def test_questions_look_at_a_block_of_samples_at_a_time(tmp_path, fitted, holes, monkeypatch):
+    path = stored(tmp_path / "x.zarr", holes)
+    whole = fitted.transform(holes, return_sd=True), fitted.impute(holes, return_sd=True, interval=0.9)
+    monkeypatch.setattr("sparsefactor.questions.samples.BLOCK_ENTRIES", 7 * G)
+    seen = []
+    checked = samples.checked
+    monkeypatch.setattr(samples, "checked", lambda values, *rest: seen.append(values.shape) or checked(values, *rest))
+    blocks = fitted.transform(path, return_sd=True), fitted.impute(path, return_sd=True, interval=0.9)
+    assert seen == 2 * ([(7, G)] * 5 + [(5, G)])
+    for one, other in zip(whole, blocks, strict=True):
+        for a, b in zip(one, other, strict=True):
+            assert np.allclose(a, b, rtol=1e-10, atol=1e-12)
+    in_memory = fitted.impute(holes, return_sd=True, interval=0.9)
+    assert all(np.array_equal(a, b) for a, b in zip(in_memory, blocks[1], strict=True))
+
+
+def test_questions_need_little_memory(tmp_path, sim, monkeypatch):
+    """A fraction of X, which is answered from disk to disk."""
+    monkeypatch.setattr("sparsefactor.questions.samples.BLOCK_ENTRIES", 300_000)
+    p = sf.fit_vi(sim.X[:, :1000], n_factors=2, n_trials=1)
+    n = 30_000
+    store = zarr.create_array(str(tmp_path / "x.zarr"), shape=(n, 1000), chunks=(3000, 100), dtype="f4")
+    for first in range(0, n, 3000):
+        store[first : first + 3000] = 1.0
+        store[first, 0] = np.nan
+    tracemalloc.start()
+    try:
+        found = p.impute(str(tmp_path / "x.zarr"))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert np.isfinite(found[::3000, 0]).all()
+    assert found[1, 1] == 1.0
+    assert peak < found.nbytes / 5
 
 
 def test_a_note_says_that_samples_are_laid_out_anew(sim, caplog):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..data import Data, as_data
+from ..jobs import Jobs
 
 # Data of at most so many bytes are sent to every worker, where many jobs on the same data are to be done.
 LITTLE = 2**26
@@ -34,6 +35,4 @@ def jobs_on(client: Any, data: Data, n_jobs: int, state_bytes: int = 0) -> Any:
 
 def fits_on(client: Any, values: Any) -> Any:
     """A way to call function(values, ...) on a client's workers, to which values are sent once."""
-    from .dask.jobs import Jobs
-
     return Jobs(client, values)

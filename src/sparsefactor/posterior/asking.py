@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 class Asking:
     """The methods that put questions."""
 
-    def transform(self, X: Any, return_sd: bool = False, covariates: Any = None) -> Array | tuple[Array, Array]:
+    def transform(
+        self, X: Any, return_sd: bool = False, covariates: Any = None, client: Any = None
+    ) -> Array | tuple[Array, Array]:
         """Activations of new samples, with any pattern of missing entries; for training samples, the fit's own.
 
         Given the features' posterior the answer is exact: the uncertainty of the loadings counts, the fit's centring
@@ -28,11 +30,14 @@ class Asking:
         Parameters
         ----------
         X : (n, n_features) array or frame
-            NaN where missing. Named features are matched by name to those of the fit, in any order.
+            NaN where missing. Named features are matched by name to those of the fit, in any order. Or what is not
+            in memory, as `fit_vi` takes it: it is looked at a block of samples at a time.
         return_sd : bool
             Return posterior standard deviations as well.
         covariates : (n, c) array or frame, optional
             Those of the new samples, where the fit had covariates.
+        client : dask.distributed.Client, optional
+            Whose workers answer, each for some samples; they are sent the posterior once. The answer is the same.
 
         Returns
         -------
@@ -48,10 +53,15 @@ class Asking:
         """
         from ..questions import transform
 
-        return transform(self._self(), X, return_sd=return_sd, covariates=covariates)
+        return transform(self._self(), X, return_sd=return_sd, covariates=covariates, client=client)
 
     def impute(
-        self, X: Any = None, return_sd: bool = False, interval: float | None = None, covariates: Any = None
+        self,
+        X: Any = None,
+        return_sd: bool = False,
+        interval: float | None = None,
+        covariates: Any = None,
+        client: Any = None,
     ) -> Any:
         """Data with what was missing predicted.
 
@@ -59,7 +69,8 @@ class Asking:
         ----------
         X : (n, n_features) array or frame, or None
             NaN is filled in, given the sample's other entries; the rest is kept. None: predictions of every
-            entry of the training data.
+            entry of the training data. Or what is not in memory, as `fit_vi` takes it: it is looked at a block of
+            samples at a time, and what is returned is an array in a file without a name, mapped into memory.
         return_sd : bool
             Return standard deviations of what would be observed there, signal and noise together; 0 where X was
             observed.
@@ -67,6 +78,8 @@ class Asking:
             Return the ends of central intervals of this probability, e.g. 0.9.
         covariates : (n, c) array or frame, optional
             Those of the samples in X, where the fit had covariates.
+        client : dask.distributed.Client, optional
+            Whose workers answer, each for some samples; they are sent the posterior once. The answer is the same.
 
         Returns
         -------
@@ -81,7 +94,7 @@ class Asking:
         """
         from ..questions import impute
 
-        return impute(self._self(), X, return_sd=return_sd, interval=interval, covariates=covariates)
+        return impute(self._self(), X, return_sd=return_sd, interval=interval, covariates=covariates, client=client)
 
     def log_density(self, X: Any, of: Literal["samples", "entries"] = "samples", covariates: Any = None) -> Array:
         """Log predictive density of new samples, or of entries held out of the training samples.

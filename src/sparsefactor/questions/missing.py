@@ -15,7 +15,7 @@ from ..storage.moments import blocks
 from .predict import noise_place, signal_variance
 from .project import under_draw, under_q
 from .rows import BLOCK_ENTRIES, Draw, each_draw, mean_inverse, noise_shape
-from .samples import Samples, new_samples
+from .samples import Border, Samples
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -33,11 +33,29 @@ def impute(
     return_sd: bool = False,
     interval: float | None = None,
     covariates: Any = None,
+    client: Any = None,
 ) -> Any:
     """Predictions of missing entries, with standard deviations and central intervals of what would be observed."""
     if interval is not None and not (isinstance(interval, int | float | np.number) and 0 < interval < 1):
         raise ValueError(f"interval must lie strictly between 0 and 1; got {interval!r}; pass e.g. 0.9")
-    samples = None if X is None else new_samples(X, p.labels, covariates)
+    if X is None:
+        found = predictions(p, None, return_sd, interval)
+        named: tuple[Any, ...] = p.labels.container, p.sample_names, p.feature_names
+    else:
+        border = Border(X, p.labels, covariates)
+        found = [border.room() for _ in range(1 + return_sd + 2 * (interval is not None))]
+        for rows, own in border.answers(client, predictions, p, return_sd, interval):
+            for whole, part in zip(found, own, strict=True):
+                whole[rows] = part
+        named = container_of(X), border.names, border.features
+    parts = [like_input(whole, *named) for whole in found]
+    return parts[0] if len(parts) == 1 else tuple(parts)
+
+
+def predictions(
+    p: VIPosterior | MCMCPosterior, samples: Samples | None, return_sd: bool, interval: float | None
+) -> list[Array]:
+    """(n, n_features) with what is missing predicted, features in the order of X; then what else is asked for."""
     shape = (len(p.activations_mean) if samples is None else len(samples.Y), len(p.loadings_mean))
     missing = np.ones(shape, dtype=bool) if samples is None else ~samples.observed
     j, i = np.nonzero(missing)
@@ -46,14 +64,12 @@ def impute(
     units = p.labels.scale[i]
     offset = p.labels.offset[i] + np.broadcast_to(by_covariates, shape)[j, i] * units
 
-    def placed(values: Array, rest: Array) -> Any:
-        """(n, n_features) with these at the missing entries, as X came: features in its order, a frame for a frame."""
+    def placed(values: Array, rest: Array) -> Array:
         out = rest.copy()
         out[j, i] = values
-        if samples is None:
-            return like_input(out, p.labels.container, p.sample_names, p.feature_names)
-        out[:, samples.order] = out.copy()
-        return like_input(out, container_of(X), samples.names, samples.features)
+        if samples is not None:
+            out[:, samples.order] = out.copy()
+        return out
 
     known, zeros = (np.zeros(shape) if samples is None else samples.values), np.zeros(shape)
     parts = [placed(law.mean * units + offset, known)]
@@ -62,7 +78,7 @@ def impute(
     if interval is not None:
         ends = (0.5 - interval / 2, 0.5 + interval / 2)
         parts += [placed(law.quantile(end) * units + offset, known) for end in ends]
-    return parts[0] if len(parts) == 1 else tuple(parts)
+    return parts
 
 
 class _Student:

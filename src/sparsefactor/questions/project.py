@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..posterior import MCMCPosterior, VIPosterior
 from .noise import fixed_point, over_noise
 from .rows import each_draw, feature_blocks, loading_covariance
-from .samples import Samples, new_samples
+from .samples import Border, Samples
 
 Array = NDArray[np.float64]
 
@@ -32,19 +32,25 @@ class Activations(NamedTuple):
 
 
 def transform(
-    p: VIPosterior | MCMCPosterior, X: Any, *, return_sd: bool = False, covariates: Any = None
+    p: VIPosterior | MCMCPosterior, X: Any, *, return_sd: bool = False, covariates: Any = None, client: Any = None
 ) -> Array | tuple[Array, Array]:
     """(n, n_factors) the posterior mean of new samples' activations, and their standard deviation if asked for."""
-    samples = new_samples(X, p.labels, covariates)
+    found = [own for _, own in Border(X, p.labels, covariates).answers(client, moments, p)]
+    mean, sd = (np.concatenate([own[place] for own in found]) for place in range(2))
+    return (mean, sd) if return_sd else mean
+
+
+def moments(p: VIPosterior | MCMCPosterior, samples: Samples) -> tuple[Array, Array]:
+    """(n, n_factors) means and standard deviations of the samples' activations."""
     if isinstance(p, VIPosterior):
-        found = under_q(p, samples)
-        return (found.mean, np.sqrt(found.variance)) if return_sd else found.mean
+        law = under_q(p, samples)
+        return law.mean, np.sqrt(law.variance)
     total, square = np.zeros((len(samples.Y), p.n_factors)), np.zeros((len(samples.Y), p.n_factors))
     for draw in each_draw(p):
         found = under_draw(p, draw.L, draw.tau, samples)
         total += draw.weight * found.mean
         square += draw.weight * (found.variance + found.mean**2)
-    return (total, np.sqrt(np.maximum(square - total**2, 0.0))) if return_sd else total
+    return total, np.sqrt(np.maximum(square - total**2, 0.0))
 
 
 def under_q(p: VIPosterior, samples: Samples) -> Activations:

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..annotated import is_sparse
 from ..data import read_matrix
+from ..data.sources import source_of
+from ..data.spool import Spool
 from ..design import read_covariates
-from ..names import shown
+from ..jobs import Jobs
+from ..names import checked_names, shown
 from ..posterior import Labels
+from ..storage.moments import blocks
 
 Array = NDArray[np.float64]
+Question = Callable[..., Any]  # of a posterior and some samples
+
+logger = logging.getLogger("sparsefactor")
+BLOCK_ENTRIES = 4_000_000  # of new samples, looked at together
 NAMED = 3  # so many names are spelt out in an error
 
 
@@ -50,8 +62,72 @@ def new_samples(X: Any, labels: Labels, covariates: Any = None) -> Samples:
 
     covariates: (n, c), where the fit had some; what they explain is taken off.
     """
-    given, sample_names, feature_names, _ = read_matrix(X)
-    order = matched(feature_names, given.shape[1], labels.feature_names)
+    return Border(X, labels, covariates).samples(slice(None))
+
+
+class Border:
+    """New samples on their way in: known by name, looked at and brought to the fit's units a part at a time.
+
+    What is not in memory is written to a file once, sample by sample, as nobody knows how it is laid out where it is.
+    """
+
+    def __init__(self, X: Any, labels: Labels, covariates: Any = None) -> None:
+        self.labels = labels
+        self.spool: Any = None
+        source = None if is_sparse(getattr(X, "X", None)) else source_of(X)
+        if source is None:
+            self.values, self.names, self.features, _ = read_matrix(X)
+        else:
+            self.names = checked_names(source.samples, source.shape[0], "sample")
+            self.features = checked_names(source.features, source.shape[1], "feature")
+        self.shape = (len(self.names), len(self.features))
+        self.order = matched(self.features, self.shape[1], labels.feature_names)
+        if covariates is not None and not len(labels.covariate_names):
+            raise ValueError(
+                "covariates must be those of the fit, which had none; got some; leave them out, or fit with them"
+            )
+        self.covariates = new_covariates(covariates, self.names, labels) if len(labels.covariate_names) else None
+        if source is not None:
+            self.spool = Spool()
+            self.values = self.spool.empty(self.shape, source.dtype if source.dtype.kind == "f" else np.float64)
+            source.fill(self.values, 0, self.shape[1], lambda: self.spool.release(self.values))
+
+    def blocks(self) -> list[slice]:
+        """Samples to be looked at together: so many that the answer does not depend on where X is."""
+        return list(blocks(self.shape[0], max(1, BLOCK_ENTRIES // self.shape[1])))
+
+    def room(self) -> Array:
+        """(n, n_features) for an answer: in a file where X was not in memory."""
+        return np.empty(self.shape) if self.spool is None else self.spool.empty(self.shape, np.float64)
+
+    def answers(self, client: Any, question: Question, p: Any, *args: Any) -> Iterator[tuple[slice, Any]]:
+        """question(p, samples, ...) of each block, made here or by the workers of a client's cluster."""
+        if client is None:
+            for rows in self.blocks():
+                yield rows, question(p, self.samples(rows), *args)
+            return
+        jobs, waiting = Jobs(client, p), deque[tuple[slice, Any]]()
+        for rows in self.blocks():
+            logger.info("samples %d to %d of %d are sent", rows.start + 1, rows.stop, self.shape[0])
+            waiting.append((rows, jobs.begin(question, self.samples(rows), *args)))
+            if len(waiting) > 2 * jobs.threads:  # no more than that is held at once
+                first, job = waiting.popleft()
+                yield first, job.result()
+        for first, job in waiting:
+            yield first, job.result()
+
+    def samples(self, rows: slice) -> Samples:
+        own = None if self.covariates is None else self.covariates[rows]
+        part = checked(self.values[rows], self.names[rows], self.features, self.order, self.labels, own)
+        if self.spool is not None:
+            self.spool.release(self.values[rows])
+        return part
+
+
+def checked(
+    given: Any, sample_names: NDArray[Any], feature_names: NDArray[Any], order: Any, labels: Labels, own: Array | None
+) -> Samples:
+    """Some samples; own: (n, c) their covariates."""
     values: Array = given[:, order].astype(np.float64)
     observed = ~np.isnan(values)
     if np.isinf(values).any():
@@ -66,11 +142,6 @@ def new_samples(X: Any, labels: Labels, covariates: Any = None) -> Samples:
             f"every sample must have at least one observed entry; sample {shown(sample_names[int(np.argmax(empty))])} "
             f"has none ({int(empty.sum())} such in all); drop them"
         )
-    if covariates is not None and not len(labels.covariate_names):
-        raise ValueError(
-            "covariates must be those of the fit, which had none; got some; leave them out, or fit with them"
-        )
-    own = new_covariates(covariates, sample_names, labels) if len(labels.covariate_names) else None
     known = 0.0 if own is None else labels.known(own)
     Y = (values - labels.offset) / labels.scale - known
     Y[~observed] = 0.0

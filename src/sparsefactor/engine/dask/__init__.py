@@ -7,7 +7,7 @@ shards send the branches of the tree that they have, the client adds them, and s
 it. So there is one text of every verb, and the bits of a result do not depend on who has which rows.
 
     shard.py     a worker's rows, and the verbs run on them
-    workers.py   who takes part, and which rows each gets
+    workers.py   which rows each worker gets
     places.py    shards on workers: messages, and what is done when a worker is lost
     gathering.py sums that neighbours add up before the client gets them
     cluster.py   verbs asked of all shards, and what they return

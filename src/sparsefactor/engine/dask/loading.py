@@ -16,9 +16,10 @@ from ...data.making import Look, checked_dtype, judged, refuse_constant
 from ...data.matrix import BY_ROW, OF_THE_WHOLE
 from ...data.sources import Source, source_of
 from ...data.tiles import Tree
+from ...jobs import check_client
 from ...names import checked_names
 from .cluster import Cluster
-from .workers import check_client, shard_bounds
+from .workers import shard_bounds
 
 
 class Elsewhere:

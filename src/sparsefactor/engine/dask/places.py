@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...jobs import present, workers_of
 from .passing import passed_on
 from .shard import Call, Key, NotPassedOnError, Reply, Shard, ShardLostError
-from .workers import present, shard_bounds, workers_of
+from .workers import shard_bounds
 
 logger = logging.getLogger("sparsefactor")
 

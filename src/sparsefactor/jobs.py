@@ -1,4 +1,4 @@
-"""Jobs on little data: every worker has all of it, and makes one job after another.
+"""Who is in a Dask cluster, and jobs there: every worker has the same value, and makes one job after another.
 
 A job is a function of the data and of what it is sent, so that it may be made twice: one whose worker is lost, or has
 not answered for long, is made by another, with the same result.
@@ -12,7 +12,8 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError
 from typing import Any
 
-from .workers import check_client, present
+from .errors import needs
+from .version import __version__
 
 logger = logging.getLogger("sparsefactor")
 
@@ -101,3 +102,52 @@ class Job:
         """Nobody waits for it any more."""
         for future in self.attempts:
             future.release()
+
+
+def present(client: Any) -> dict[str, Any]:
+    """What the scheduler says of each worker.
+
+    Not by `client.scheduler_info`, which returns what the client has noted: now and then that is without workers.
+    """
+    workers: dict[str, Any] = client.sync(client.scheduler.identity, n_workers=-1)["workers"]
+    return workers
+
+
+def workers_of(client: Any) -> list[str]:
+    """The cluster's workers, in an order of their own."""
+    found = sorted(present(client))
+    if not found:
+        raise RuntimeError(
+            "a cluster must have workers; this one has none; start some, or wait: client.wait_for_workers(1)"
+        )
+    return found
+
+
+def check_client(client: Any) -> None:
+    """Refuse what is no client, and workers that could not take part."""
+    try:
+        from distributed import Client
+    except ImportError as problem:
+        raise needs("client=", "distributed", "dask", problem) from problem
+    if not isinstance(client, Client):
+        raise TypeError(f"client must be a dask.distributed Client; got a {type(client).__name__}; pass Client(...)")
+    if client.status != "running":
+        raise RuntimeError(f"the client must be connected to its scheduler; it is {client.status}; make a new one")
+    workers_of(client)
+
+    def version_here() -> str | None:  # in here, so that it is sent as it stands to workers that lack the package
+        from importlib import import_module
+
+        try:
+            return str(import_module("sparsefactor").__version__)
+        except ImportError:
+            return None
+
+    found = client.run(version_here)
+    for worker, version in found.items():
+        if version != __version__:
+            what = "has none" if version is None else f"has version {version}"
+            raise RuntimeError(
+                f"every worker must have sparsefactor {__version__}, as this process has; {worker} {what}; install the "
+                "same version there"
+            )
