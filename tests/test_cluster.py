@@ -85,11 +85,24 @@ def test_draws_are_the_same_and_a_run_goes_on_without_the_cluster(client, sim, s
     """Whether a worker has chains, or features."""
     if not little:
         request.getfixturevalue("by_rows")
-    whole = sf.sample(sim.X, **DRAWS)
+    whole, few = (sf.sample(sim.X, **{**DRAWS, "n_draws": n}) for n in (6, 3))
     begun = sf.sample(store, **{**DRAWS, "n_draws": 3}, path=tmp_path / "run", client=client, precision="double")
-    assert np.array_equal(loadings(begun), loadings(sf.sample(sim.X, **{**DRAWS, "n_draws": 3})))
+    assert np.array_equal(loadings(begun), loadings(few))
+    assert np.array_equal(begun.variance_explained(by="feature"), few.variance_explained(by="feature"))
+    assert np.array_equal(begun.variance_explained(by="factor"), few.variance_explained(by="factor"))
     done = sf.sample(sim.X, **DRAWS, path=tmp_path / "run", precision="double")
     assert np.array_equal(loadings(done), loadings(whole))
+
+
+@pytest.mark.filterwarnings("ignore::sparsefactor.SamplingWarning")
+def test_what_draws_explain_is_summed_where_the_data_are(client, by_rows, sim, store, monkeypatch):
+    """With covariates, too, no row of the data comes to the client."""
+    age = np.random.default_rng(0).standard_normal((N, 1))
+    here = sf.sample(sim.X, **DRAWS, covariates=age)
+    monkeypatch.setattr("sparsefactor.engine.dask.cluster.Cluster.rows", None)
+    there = sf.sample(store, **DRAWS, covariates=age, client=client)
+    for by in ("feature", "factor"):
+        assert np.array_equal(here.variance_explained(by=by), there.variance_explained(by=by))
 
 
 def fit_under(client, how, when: int, X, monkeypatch, caplog, after: float = 0.0):

@@ -132,17 +132,19 @@ def fit_sums(
     L: ArrayLike,
     F: ArrayLike,
     group: NDArray[np.int64] | None = None,
+    tallies: Sequence[tuple[Any, float]] = (),
 ) -> FitSums:
     """Take the sums, a chunk of features at a time.
 
     signals: for each chain, a function from a slice of features to their fit (features, n_samples); None for L F'.
     L: (chain, n_features, n_factors) and F: (chain, n_samples, n_factors), the chains' means. group: (n_features,), or
-    (0,) or None where features are in no groups.
+    (0,) or None where features are in no groups. tallies: the fits as sums where the data are, and what divides them.
     """
     L, F = np.asarray(L, dtype=np.float64), np.asarray(F, dtype=np.float64)
     own = None if group is None or not len(group) else group
-    if signals is None and hasattr(data, "fit_parts"):  # others have the data
-        residual, nodes = data.fit_parts(L, F, own)
+    there = all(tally is not None for tally, _ in tallies) if signals else True
+    if there and hasattr(data, "fit_parts"):  # others have the data
+        residual, nodes = data.fit_parts(L, F, own, tallies)
     else:
         residual, nodes = fit_parts(data, signals, L, F, own, 1 if own is None else int(own.max()) + 1)
     cross, size = Tree(nodes).total()

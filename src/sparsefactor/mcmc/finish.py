@@ -79,6 +79,7 @@ class Signal(NamedTuple):
 
     total: NDArray[np.float64]
     n: int
+    tally: Any = None  # the same where the rows are, for an engine that has them elsewhere
 
 
 def posterior(
@@ -99,7 +100,8 @@ def posterior(
         loadings = np.column_stack([parts.get("intercept", nothing), labels.covariate_loadings])
         known = np.column_stack([np.ones(data.n_samples), labels.covariates - labels.covariate_mean])
         data = data.without(loadings / data.unit, known.T)
-    sums = fit_sums(data, each, L / data.unit, F, prior.group_index)
+    tallies = [(signal.tally, signal.n * data.unit) for signal in signals]
+    sums = fit_sums(data, each, L / data.unit, F, prior.group_index, tallies)
     order, signs = arrangement(sums, L.mean(axis=0))
     permutations, all_signs = labelling.permutations[..., order], labelling.signs[..., order] * signs
     draws = sink.labelled(permutations, all_signs)

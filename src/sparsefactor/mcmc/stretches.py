@@ -75,7 +75,7 @@ def found(chains: Sequence[Chain], sink: Sink, watcher: Watcher) -> tuple[Draws,
     """The draws that there are, and the sums of their signals: all, unless the run was stopped."""
     if watcher.stopped and not all(chain.done for chain in chains):
         return cut(chains, sink)
-    return sink, [Signal(chain.signal, chain.kept) for chain in chains]
+    return sink, [Signal(chain.signal, chain.kept, chain.tally) for chain in chains]
 
 
 def sample_to(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import reduce
 from typing import Any
@@ -18,7 +18,8 @@ from ...data.sources import Source, source_of
 from ...data.tiles import Tree
 from ...jobs import check_client
 from ...names import checked_names
-from .cluster import Cluster
+from .cluster import Cluster, Handle
+from .shard import Kept
 from .workers import shard_bounds
 
 
@@ -65,7 +66,7 @@ class ClusterData(Data):
     """A matrix that the workers of a cluster have."""
 
     cluster: Any = None
-    base: Any = None  # (G, d) loadings on the design's directions that were taken off
+    off: Any = None  # L (G, r) and F (r, N) whose product was taken off
 
     def at_ordinary_size(self) -> Data:
         known = {name: getattr(self, name) for name in OF_THE_WHOLE}
@@ -93,22 +94,27 @@ class ClusterData(Data):
         squares = self.cluster.each("residual_squares", [(self.design, biggest_of(parts))] * n)
         return with_measures(replace(self, design=None), parts, [value for own in squares for value in own])
 
-    def less(self, base: NDArray[np.float64]) -> Data:
-        return self if self.design is None else replace(super().less(base), base=base)  # type: ignore[call-arg]
-
-    def fit_parts(self, L: NDArray[np.float64], F: NDArray[np.float64], group: Any) -> tuple[Any, list[Any]]:
-        """As `explained.fit_parts` of all rows, each shard its own."""
+    def fit_parts(
+        self, L: NDArray[np.float64], F: NDArray[np.float64], group: Any, tallies: Sequence[tuple[Handle, float]] = ()
+    ) -> tuple[Any, list[Any]]:
+        """As `explained.fit_parts` of all rows, each shard its own; tallies: fits as sums that the shards have."""
         n_groups = 1 if group is None else int(group.max()) + 1
-        own = [
-            (None if self.base is None else self.base[rows], L[:, rows], F, None if group is None else group[rows])
-            for rows in self.cluster.bounds
-        ]
-        parts = self.cluster.each("fit_parts", [(*mine, n_groups) for mine in own])
+        kept = [Kept(tally.key) for tally, _ in tallies]
+        divisors = [divisor for _, divisor in tallies]
+
+        def own(rows: slice) -> tuple[Any, ...]:
+            off = None if self.off is None else (self.off[0][rows], self.off[1])
+            return off, L[:, rows], F, None if group is None else group[rows], n_groups, divisors, *kept
+
+        parts = self.cluster.each("fit_parts", [own(rows) for rows in self.cluster.bounds])
         return np.concatenate([part[0] for part in parts], axis=2), [node for part in parts for node in part[1]]
 
     def without(self, L: NDArray[np.float64], F: NDArray[np.float64]) -> Data:
         left: Any = Less(self.Y, self.observed, L, F)
-        return replace(self, Y=left, design=None)
+        new = replace(self, Y=left, design=None, off=(L, F))
+        parts = self.cluster.each("measured_without", [(L[rows], F) for rows in self.cluster.bounds])
+        vars(new).update({name: np.concatenate([part[name] for part in parts]) for name in BY_ROW})
+        return new
 
 
 def biggest_of(parts: list[dict[str, Any]]) -> float:

@@ -278,15 +278,31 @@ class Shard:
         assert self.data is not None
         return measured(replace(self.data, design=design).residual())
 
+    def measured_without(self, L: Any, F: Any) -> Any:
+        """What is measured of each row of the data less L F."""
+        assert self.data is not None
+        left = self.data.without(L, F)
+        return {name: getattr(left, name) for name in BY_ROW}
+
     def residual_squares(self, design: Any, biggest: float) -> list[float]:
         """As `squares`, of the data less what a design explains."""
         assert self.data is not None
         return replace(self.data, design=design).residual().chunk_squares(biggest)
 
-    def fit_parts(self, base: Any, L: Any, F: Any, group: Any, n_groups: int) -> tuple[Any, Any]:
-        """What our rows add to what a fit explains; base: loadings on a design's directions, to be taken off."""
+    def fit_parts(
+        self, off: Any, L: Any, F: Any, group: Any, n_groups: int, divisors: list[float], *tallies: Any
+    ) -> tuple[Any, Any]:
+        """What our rows add to what fits explain: those of L and F, or sums that we have over their divisors.
+
+        off: whose product is to be taken off first.
+        """
         assert self.data is not None
-        return fit_parts(self.data if base is None else self.data.less(base), None, L, F, group, n_groups)
+        signals = [
+            lambda rows, tally=tally, divisor=divisor: tally[:, rows].T / divisor
+            for tally, divisor in zip(tallies, divisors, strict=True)
+        ]
+        data = self.data if off is None else self.data.without(*off)
+        return fit_parts(data, signals or None, L, F, group, n_groups)
 
     def values(self, first: int, last: int) -> tuple[Any, Any]:
         """Y and the mask of some of our rows, by their numbers among all."""
