@@ -243,9 +243,15 @@ def test_an_interruption_while_hopping_keeps_the_best(monkeypatch):
 
 
 def test_how_sure_it_is_is_told():
-    assert "hop" in rugged(8).certainty
+    found = rugged(8)
+    told = found.record["search"]
+    assert 0 <= told["recurred"] <= 2 * told["hops"] + 3
+    times = f"{told['recurred'] + 1} times" if told["recurred"] else "once"
+    assert found.certainty.startswith(f"The best optimum was found {times} on {told['hops']} hops")
+    assert f", found {times}" in repr(found)
     sure = sf.fit_vi(sf.simulate_paper(snr=25, seed=0).X, n_factors=6)
     assert sure.certainty.startswith("The best optimum was reached from 3 of 3")
+    assert sure.record["search"]["recurred"] >= 2
 
 
 @pytest.mark.parametrize("n_trials", [0, 1.5, "many", True])

@@ -15,7 +15,7 @@ from sparsefactor.design import Design
 from sparsefactor.engine import build_engine
 from sparsefactor.engine.cpu import CpuEngine
 from sparsefactor.engine.small_masked import SmallMaskedVI
-from sparsefactor.kernels.cpu import vi_small
+from sparsefactor.kernels.cpu import sample_lanes, vi_small
 from sparsefactor.kernels.reference import ReferenceEngine
 from sparsefactor.model import Beta, Prior
 from sparsefactor.vi.cavi import CAVI, VIState
@@ -191,3 +191,30 @@ def test_special_functions_are_those_of_scipy() -> None:
     np.testing.assert_allclose(found, special.digamma(x), rtol=2e-14, atol=2e-15)
     for shape, rate in ((1e-3, 1e-3), (0.7, 3.0), (400.5, 1e-4), (9e3, 2e5)):
         assert vi_small.gamma_kl(shape, rate, 1e-3, 2e-3) == pytest.approx(gamma_kl(shape, rate, 1e-3, 2e-3), rel=1e-12)
+
+
+@pytest.mark.parametrize(("N", "K"), [(70, 5), (32, 1), (3, 12)])
+def test_matrices_of_samples_side_by_side_are_those_of_each(N, K) -> None:
+    """Whole groups of samples and what is left over, against NumPy's own factorisations."""
+    rng = np.random.default_rng(0)
+    A, B = rng.standard_normal((9, K)), rng.standard_normal((N, 4, K))
+    LL, share, weight = A.T @ A, B.transpose(0, 2, 1) @ B, rng.uniform(0.5, 2.0, N)
+    LY, normal = rng.standard_normal((2, K, N))
+    precision = np.eye(K) + weight[:, None, None] * (LL + share)
+    mean, covariance, F = np.empty((K, N)), np.empty((N, K, K)), np.empty((K, N))
+    sample_lanes.joint_each(0, N, LY, LL, share, weight, mean, covariance)
+    np.testing.assert_allclose(covariance, np.linalg.inv(precision), rtol=1e-9, atol=1e-12)
+    expected = np.einsum("jkm,mj->kj", np.linalg.inv(precision), weight * LY)
+    np.testing.assert_allclose(mean, expected, rtol=1e-9, atol=1e-12)
+    sample_lanes.draw_each(0, N, LY, LL, share, weight, normal, F)
+    upper = np.linalg.cholesky(precision).transpose(0, 2, 1)
+    noise = np.linalg.solve(upper, normal.T[:, :, None])[:, :, 0].T
+    np.testing.assert_allclose(F, expected + noise, rtol=1e-9, atol=1e-12)
+    assert sample_lanes.log_determinants(covariance) == pytest.approx(-np.linalg.slogdet(precision)[1].sum(), rel=1e-12)
+    covariance[-1] = 0.0
+    assert sample_lanes.log_determinants(covariance) == -np.inf
+    # Where a thread's part begins does not matter.
+    again = np.empty((N, K, K))
+    for part in ((0, N // 2), (N // 2, N)):
+        sample_lanes.joint_each(*part, LY, LL, share, weight, mean, again)
+    assert same_bits((again[:-1],), (covariance[:-1],))

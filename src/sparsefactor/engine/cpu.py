@@ -22,6 +22,7 @@ from ..kernels.contract import (
 )
 from ..kernels.cpu.gibbs_rows import GibbsMessage, gibbs_scratch, gibbs_tiles
 from ..kernels.cpu.packed import packed_size
+from ..kernels.cpu.profiles import CompiledShears
 from ..kernels.cpu.shares import gibbs_shares, vi_shares
 from ..kernels.cpu.tiles import TileSums, empty_tile_sums, packed_message, sums_of
 from ..kernels.cpu.vi_rows import FactorMajor, VIMessage, vi_scratch, vi_tiles
@@ -58,6 +59,8 @@ class CpuEngine(CpuSamples, CpuMoves, RowVerbs):
     `single_blas_thread`. Agreement with the oracle: 1e-9 relative for float64 data, 1e-4 for float32 data, whose
     two products with Y, and sums of matrices over missing entries, run in float32 and all else in float64.
     """
+
+    shears = CompiledShears
 
     def __init__(
         self,

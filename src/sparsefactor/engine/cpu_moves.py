@@ -132,7 +132,7 @@ class CpuMoves:
                 done += last - first
                 C, M, state = self.exchange.pass_on(turn, (C, M, state))
         F = np.empty(noise.normal.shape)
-        draw_shared(C, M - np.eye(K), np.zeros((0, K, K)), np.ones(N), noise.normal, F)
+        draw_shared(C, M - np.eye(K), np.ones(N), noise.normal, F)
         return rows._replace(Z=Z, L=L, tau=tau), F
 
     def _draw_precisions(

@@ -11,6 +11,7 @@ from ..data import Data
 from ..data.tiles import Tree
 from ..kernels.contract import Array, Sums, VIColumns
 from ..kernels.cpu import columns as column_kernels
+from ..kernels.cpu import sample_lanes
 from ..kernels.cpu.lanes import LANES
 from ..kernels.cpu.packed import packed_size
 from ..kernels.cpu.shares import add_shares, gibbs_shares, unpack_shares
@@ -63,21 +64,21 @@ class CpuSamples:
             else:
                 column_kernels.independent_shared(columns.f_mean, sums.LY, sums.LL, weight, mean, variance)
             return mean, variance
-        covariance = np.empty((len(columns.f_var), K, K))
+        covariance = self.memory.take(len(columns.f_var), K, K)
         if len(covariance) < N:
-            column_kernels.joint_shared(*common, mean, covariance)
+            column_kernels.joint_shared(sums.LY, sums.LL, weight, mean, covariance)
         else:
-            self._over_samples(column_kernels.joint_each, 2 * K**3, (*common, mean, covariance))
+            self._over_samples(sample_lanes.joint_each, 2 * K**3, (*common, mean, covariance))
         return mean, covariance
 
     def gibbs_activations(self, sums: Sums, weight: Array, normal: Array) -> Array:
         K, _ = normal.shape
         F = np.empty(normal.shape)
-        rest = (sums.LY, sums.LL, sums.LL_share, weight, normal, F)
         if self.masked or self.prior.noise == "sample":
-            self._over_samples(column_kernels.draw_each, K**3 / 3, rest)
+            rest = (sums.LY, sums.LL, sums.LL_share, weight, normal, F)
+            self._over_samples(sample_lanes.draw_each, K**3 / 3, rest)
         else:
-            column_kernels.draw_shared(*rest)
+            column_kernels.draw_shared(sums.LY, sums.LL, weight, normal, F)
         return F
 
     def _shares(self, kernel: Callable[..., None], rows: Sequence[tuple[Any, ...]]) -> Array:

@@ -35,6 +35,7 @@ from ..kernels.exchange import HERE
 from ..kernels.noise import slab_generator
 from ..kernels.protocol import Engine, VIShortcut
 from ..kernels.rows import RowVerbs, contiguous
+from ..kernels.shears import Shears
 from ..model import Beta, Prior
 
 
@@ -67,6 +68,7 @@ class Pinned(RowVerbs):
         assert data.design is not None
         self.inner, self.data, self.prior, self.K = inner, data, prior.in_units_of(data), prior.K
         self.exchange = getattr(inner, "exchange", HERE)
+        self.shears = getattr(inner, "shears", Shears)
         self.C, self.G = data.design.basis, data.n_rows or data.n_features
         self.d, self.flat, self.learnt = len(self.C), data.base_precision, data.design.learnt
         self.has_slabs = bool(self.learnt.any())

@@ -34,7 +34,6 @@ def constants_of(problem: Problem, prior: Prior, row_terms: VITerms) -> Constant
         row_terms=np.array(row_terms),
         ones=np.ones(N),
         no_share=np.zeros((0, 0)),
-        no_shares=np.zeros((0, prior.K, prior.K)),
         no_rows=np.zeros(0, np.int64),
     )
 
@@ -56,7 +55,7 @@ class SmallVI(InTurn):
         self.problem, self.memory, self.joint = problem, memory, joint
         self.learnt = isinstance(prior.inclusion, Beta)
         self.constants = constants_of(problem, prior, row_terms)
-        self.no_share = self.constants.no_shares
+        self.no_share = np.zeros((0, prior.K, prior.K))
         self.spaces: list[Space] = []
 
     def next_columns(self, rows: VIRows, columns: VIColumns, sums: Sums, rescale: bool) -> tuple[VIColumns, Array]:

@@ -36,7 +36,7 @@ class SmallMaskedVI(InTurn):
         design = data.design
         self.basis = np.zeros((0, data.n_samples)) if design is None else np.ascontiguousarray(design.basis)
         self.base_precision = 0.0 if design is None else float(data.base_precision)
-        self.observed = np.ascontiguousarray(data.observed)
+        self.observed = np.ascontiguousarray(data.observed, dtype=np.float64)
         self.spaces: list[tuple[Any, ...]] = []
 
     def next_columns(self, rows: VIRows, columns: VIColumns, sums: Sums, rescale: bool) -> tuple[VIColumns, Array]:
@@ -58,7 +58,8 @@ class SmallMaskedVI(InTurn):
         before, after = self._whole(rows), self.inner.memory.take(3 * (K + d) + 1, G)
         D = K + d
         mu, s2, eta, tau = after[:D], after[D : 2 * D], after[2 * D : 3 * D], after[3 * D]
-        LY, LL, LL_share, shift = np.empty((K, N)), np.empty((K, K)), np.empty((N, K, K)), np.empty(N if d else 0)
+        LY, LL, shift = np.empty((K, N)), np.empty((K, K)), np.empty(N if d else 0)
+        LL_share = self.inner.memory.take(N, K, K)
         small, terms = np.empty(2 * K + 3), np.empty(6)
         try:
             tiles, scratch, space = self.spaces.pop()

@@ -313,12 +313,14 @@ class RowVerbs(StartVerbs):
 
         return np.asarray(self.over_tiles(part)[0])
 
+    shears: type[Shears] = Shears
+
     def vi_shears(self, rows: VIRows, message: Message) -> Shears:
         """What a search for shears asks of the rows (3.15)."""
         G, K = rows.mu.shape
         logit = message.logit if len(message.logit) in (1, G) else message.logit[self.prior.group_index]
         alpha = np.broadcast_to(self.prior.by_row(message.alpha), (G, K))
-        return Shears(rows, alpha, np.broadcast_to(logit, (G, K)), self.over_tiles)
+        return self.shears(rows, alpha, np.broadcast_to(logit, (G, K)), self.over_tiles)
 
 
 def contiguous(values: Any) -> Any:

@@ -121,12 +121,14 @@ class VIPosterior(Posterior):
                 ', so there may be a better one: leave n_trials at "auto", which searches on, or fit again with '
                 "another seed and keep the higher elbo."
             )
-        text = f"{told['hops']} hops away from optima; {told['returns']} ended where they began. "
+        again = told.get("recurred", told["returns"])  # results of before it was kept have the returns to any optimum
+        times = "once" if again == 0 else f"{again + 1} times"
+        text = f"The best optimum was found {times} on {told['hops']} hops away from optima, "
         if told["agreeing"] > 1:
-            return text + f"{told['agreeing']} independent searches ended in the best optimum."
+            return text + f"and {told['agreeing']} independent searches ended in it."
         return text + (
-            "One search of several ended in the best optimum, so there may be a better one: fit again with another "
-            "seed and keep the higher elbo, or lower n_factors; average=True predicts from many optima."
+            "and by one search of several, so there may be a better one: fit again with another seed and keep the "
+            "higher elbo, or lower n_factors; average=True predicts from many optima."
         )
 
     @property

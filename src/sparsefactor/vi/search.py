@@ -68,6 +68,7 @@ class Search:
         self.racing = options.race and not options.average
         self.coarse = Tolerance(max(options.tol, COARSE), options.rtol) if self.racing else options.tolerance
         self.told: dict[str, Any] = {"hops": 0, "returns": 0}
+        self.ends: list[float] = []  # ELBOs of the optima that climbs have ended in
         self.hops = Hops(cavi, options.seed)
         self.crew: Alone | Workers = Alone() if jobs is None else Workers(jobs, self)
 
@@ -100,12 +101,14 @@ class Search:
         self.told["finalists"] = len(finalists)
         if not self.racing:
             return
+        self.ends = [trial.elbo for trial in finalists]
         leader = finalists[0]
         if self.auto and options.accelerate and len(finalists) >= LINEAGES:
             leader = self.further(finalists[:LINEAGES])
         leader.status = None
         self.watcher.phase = "polish"
         leader.polish(max_iter, options.tolerance, self.rng(leader, 1), kicks=LEADER_KICKS)
+        self.told["recurred"] = max(sum(leader.elbo - end < self.near(AGREE, leader) for end in self.ends) - 1, 0)
 
     def rng(self, trial: Trial, time: int = 0) -> np.random.Generator:
         """Of the directions in which a trial leaves its optimum, for the first time or later."""
@@ -207,10 +210,10 @@ class Search:
             new, both = self.crew.next(self.excursion, lineage, number, most, sweeps)
             came_back, better = self.came_back(new, lineage), self.is_better(new, lineage)
             self.told["returns"] += came_back
-            lineage.succeed(new, new.state)
+            self.succeed(lineage, new)
             if both is not None:
                 better = self.is_better(both, lineage)
-                lineage.succeed(both, both.state)
+                self.succeed(lineage, both)
             failures = 0 if better else failures + 1
             returned = 0 if better else returned + came_back
         return lineage.elbo > before + self.near(WORTH, lineage)
@@ -232,7 +235,11 @@ class Search:
         """Give the best what only the other has, where that leads to something better."""
         new = self.crossing(best, other)
         if new is not None:
-            best.succeed(new, new.state)
+            self.succeed(best, new)
+
+    def succeed(self, lineage: Trial, new: Trial) -> None:
+        self.ends.append(new.elbo)
+        lineage.succeed(new, new.state)
 
     def crossing(self, best: Trial, other: Trial) -> Trial | None:
         """The end of the climb from what the best has and, beside it, what only the other has, if it has any."""

@@ -17,6 +17,7 @@ from .cavi import CAVI, VIState
 
 RANGE = 0.6  # shears are sought up to this size, in units of activations with equal mean square
 STEPS = 161  # odd, so that zero is on the grid
+GRID = np.linspace(-RANGE, RANGE, STEPS)
 WORTH = 0.02  # nats that a shear must promise to be made
 ROUNDS = 3  # over all pairs of factors; later ones find little
 
@@ -35,6 +36,8 @@ class ShearSearch:
         active = state.sums.active
         self.active = active if active.ndim == 1 else active.sum(axis=1)
         self.pairs = self._pairs(self.rows.shared)
+        self.changes = np.zeros((2, len(self.F)), dtype=np.intp)  # of each factor's loadings and activations so far
+        self.in_vain: dict[tuple[int, int], tuple[int, ...]] = {}  # pairs without a peak, and the changes until then
 
     def _pairs(self, shared: Array) -> list[tuple[int, int]]:
         """The pairs (k, q) in which most rows of k use q; shared: (K, K) rows that use both.
@@ -46,7 +49,7 @@ class ShearSearch:
 
     def profile(self, k: int, q: int) -> tuple[Array, Array]:
         """(STEPS,) shears of factor q onto factor k, and the ELBO along them, up to a constant (3.15)."""
-        grid = np.linspace(-RANGE, RANGE, STEPS) * np.sqrt(self.f2[k] / self.f2[q])
+        grid = GRID * np.sqrt(self.f2[k] / self.f2[q])
         elbo = self.rows.profile(k, q, grid)
         # A longer f_k narrows q(l_k) in every row that uses it, and is less likely itself.
         longer = 1.0 + (2.0 * grid * (self.F[k] @ self.F[q]) + grid**2 * self.f2[q]) / self.f2[k]
@@ -55,6 +58,8 @@ class ShearSearch:
     def apply(self, k: int, q: int, e: float, gain: float) -> None:
         """Take the shear e of q onto k into account."""
         self.rows.apply(k, q, e)
+        self.changes[0, q] += 1
+        self.changes[1, k] += 1
         self.f2[k] *= 1.0 + (2.0 * e * (self.F[k] @ self.F[q]) + e**2 * self.f2[q]) / self.f2[k]
         self.F[k] += e * self.F[q]
         self.E[k] += e * self.E[q]
@@ -76,11 +81,16 @@ class ShearSearch:
         for _ in range(ROUNDS):
             before = self.promise
             for k, q in self.pairs:
+                seen = (*self.changes[:, q].tolist(), int(self.changes[1, k]))  # all that a profile depends on
+                if self.in_vain.get((k, q)) == seen:
+                    continue
                 grid, elbo = self.profile(k, q)
                 best = int(np.argmax(elbo))
                 gain = float(elbo[best] - elbo[STEPS // 2])
                 if gain > WORTH:
                     self.apply(k, q, float(grid[best]), gain)
+                else:
+                    self.in_vain[k, q] = seen
             if self.promise - before <= WORTH:
                 break
 

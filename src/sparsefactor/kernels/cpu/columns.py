@@ -1,6 +1,7 @@
 """The activations given the rows' sums: q(f_j) for VI, a draw of f_j for Gibbs (docs/math.md, 2.5, 3.5, 3.6).
 
-With complete data and equal weights every sample has the same precision matrix, which is factored once.
+With complete data and equal weights every sample has the same precision matrix, which is factored once; where each has
+its own, see sample_lanes.py.
 """
 
 # mypy: allow-untyped-defs
@@ -15,19 +16,17 @@ from .compiled import OPTIONS, njit
 
 
 @njit(**OPTIONS)
-def factor_precision(LL, LL_share, j, weight, C):
-    """C C' = I + weight D_j, with D_j = LL, or LL + LL_share[j] for masked data (4.5)."""
+def factor_precision(LL, weight, C):
+    """C C' = I + weight LL."""
     K = C.shape[0]
-    masked = LL_share.shape[0] > 0
     for a in range(K):
         for e in range(a + 1):
-            total = LL[a, e] + LL_share[j, a, e] if masked else LL[a, e]
-            total *= weight
+            total = weight * LL[a, e]
             if a == e:
                 total += 1.0
             for d in range(e):
                 total -= C[a, d] * C[e, d]
-            # D_j is positive semidefinite, so a pivot is at least 1 whatever rounding says.
+            # LL is positive semidefinite, so a pivot is at least 1 whatever rounding says.
             C[a, e] = math.sqrt(max(total, 1.0)) if a == e else total / C[e, e]
 
 
@@ -93,26 +92,11 @@ def independent_each(first, last, mean_in, LY, LL, LL_share, weight, mean, varia
 
 
 @njit(**OPTIONS)
-def joint_each(first, last, LY, LL, LL_share, weight, mean, covariance):
-    """q(f_j) over the factors jointly (3.6), samples first .. last, each with its own covariance."""
-    K = mean.shape[0]
-    C, inverse = np.empty((K, K)), np.empty((K, K))
-    for j in range(first, last):
-        factor_precision(LL, LL_share, j, weight[j], C)
-        invert_factor(C, inverse, covariance[j])
-        for k in range(K):
-            total = 0.0
-            for m in range(K):
-                total += covariance[j, k, m] * LY[m, j]
-            mean[k, j] = weight[j] * total
-
-
-@njit(**OPTIONS)
-def joint_shared(LY, LL, LL_share, weight, mean, covariance):
+def joint_shared(LY, LL, weight, mean, covariance):
     """q(f_j) over the factors jointly (3.6), with one covariance for all samples."""
     K, N = mean.shape
     C, inverse = np.empty((K, K)), np.empty((K, K))
-    factor_precision(LL, LL_share, 0, weight[0], C)
+    factor_precision(LL, weight[0], C)
     invert_factor(C, inverse, covariance[0])
     for k in range(K):
         for j in range(N):
@@ -124,32 +108,11 @@ def joint_shared(LY, LL, LL_share, weight, mean, covariance):
 
 
 @njit(**OPTIONS)
-def draw_each(first, last, LY, LL, LL_share, weight, normal, F):
-    """f_j given the rest (2.5), samples first .. last, each with its own precision."""
-    K = F.shape[0]
-    C, x = np.empty((K, K)), np.empty(K)
-    for j in range(first, last):
-        factor_precision(LL, LL_share, j, weight[j], C)
-        for a in range(K):
-            total = weight[j] * LY[a, j]
-            for e in range(a):
-                total -= C[a, e] * x[e]
-            x[a] = total / C[a, a]
-        for a in range(K):
-            x[a] += normal[a, j]
-        for a in range(K - 1, -1, -1):
-            x[a] /= C[a, a]
-            for e in range(a):
-                x[e] -= C[a, e] * x[a]
-            F[a, j] = x[a]
-
-
-@njit(**OPTIONS)
-def draw_shared(LY, LL, LL_share, weight, normal, F):
+def draw_shared(LY, LL, weight, normal, F):
     """f_j given the rest (2.5), with one precision for all samples."""
     K, N = F.shape
     C = np.empty((K, K))
-    factor_precision(LL, LL_share, 0, weight[0], C)
+    factor_precision(LL, weight[0], C)
     for a in range(K):
         for j in range(N):
             F[a, j] = weight[0] * LY[a, j]

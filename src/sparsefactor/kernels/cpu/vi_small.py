@@ -39,7 +39,6 @@ class Constants(NamedTuple):
     row_terms: Array  # (3,) constants of the rows' ELBO terms
     ones: Array  # (N,)
     no_share: Array  # (0, 0)
-    no_shares: Array  # (0, K, K)
     no_rows: NDArray[np.int64]  # (0,)
 
 
@@ -156,7 +155,7 @@ def small_columns(f_in, LY, LL, active, l2, G, constants, joint, rescale, f_mean
     """
     K, N = f_mean.shape
     if joint:
-        joint_shared(LY, LL, constants.no_shares, constants.ones, f_mean, spread.reshape(1, K, K))
+        joint_shared(LY, LL, constants.ones, f_mean, spread.reshape(1, K, K))
     else:
         independent_shared(f_in, LY, LL, constants.ones, f_mean, spread)
     for k in range(K):

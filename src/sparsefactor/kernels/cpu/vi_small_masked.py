@@ -15,10 +15,12 @@ import math
 import numpy as np
 
 from ..contract import CERTAIN
-from .compiled import EXACT, njit
+from .compiled import EXACT, OPTIONS, njit
 from .packed import packed_offset
+from .sample_lanes import log_determinants
 from .tiles import add_tiles
-from .vi_small import beta_kl, digamma, gamma_kl, log_determinant, slab_and_rate
+from .vi_lanes import U
+from .vi_small import beta_kl, digamma, gamma_kl, slab_and_rate
 
 
 @njit(**EXACT)
@@ -38,22 +40,18 @@ def solve(A, x):
 
 
 @njit(**EXACT)
-def loading_spread(mu, s2, eta, tau, observed, spread):
-    """(N, K) sums over a sample's rows of w Var[l], rows by factor."""
-    (K, G), N = mu.shape, spread.shape[0]
-    spread[:] = 0.0
-    own = np.empty(K)
-    for i in range(G):
-        for k in range(K):
+def loading_spread(mu, s2, eta, tau, observed):
+    """(K, N) sums over a sample's rows of w Var[l], rows by factor; observed: (G, N) ones and zeros."""
+    K, G = mu.shape
+    own = np.empty((K, G))
+    for k in range(K):
+        for i in range(G):
             mean = eta[k, i] * mu[k, i]
-            own[k] = tau[i] * (eta[k, i] * (mu[k, i] * mu[k, i] + s2[k, i]) - mean * mean)
-        for j in range(N):
-            if observed[i, j]:
-                for k in range(K):
-                    spread[j, k] += own[k]
+            own[k, i] = tau[i] * (eta[k, i] * (mu[k, i] * mu[k, i] + s2[k, i]) - mean * mean)
+    return np.dot(own, observed)
 
 
-@njit(**EXACT)
+@njit(**OPTIONS)
 def slide_along(basis, spread, f_mean, slide):
     """f_k -> f_k - e'C at the best e, which is left in slide (K, d) (3.19)."""
     d, N = basis.shape
@@ -63,7 +61,7 @@ def slide_along(basis, spread, f_mean, slide):
         gram[:] = 0.0
         slide[k] = 0.0
         for j in range(N):
-            h = 1.0 + spread[j, k]
+            h = 1.0 + spread[k, j]
             for p in range(d):
                 slide[k, p] += h * f_mean[k, j] * basis[p, j]
                 for q in range(d):
@@ -74,7 +72,7 @@ def slide_along(basis, spread, f_mean, slide):
                 f_mean[k, j] -= slide[k, p] * basis[p, j]
 
 
-@njit(**EXACT)
+@njit(**OPTIONS)
 def masked_columns(rows, observed, active, l2, constants, basis, rescale, f_mean, spread, slide, small):
     """The column step but for the activations, which come in; and each factor at its best place and scale if asked for.
 
@@ -83,9 +81,7 @@ def masked_columns(rows, observed, active, l2, constants, basis, rescale, f_mean
     K, N = f_mean.shape
     G = observed.shape[0]
     if rescale and len(basis):
-        of_loadings = np.empty((N, K))
-        loading_spread(rows.mu, rows.s2, rows.eta, rows.tau, observed, of_loadings)
-        slide_along(basis, of_loadings, f_mean, slide)
+        slide_along(basis, loading_spread(rows.mu, rows.s2, rows.eta, rows.tau, observed), f_mean, slide)
     for k in range(K):
         slab_and_rate(k, active, l2, G, constants, small)
     if not rescale:
@@ -103,15 +99,17 @@ def masked_columns(rows, observed, active, l2, constants, basis, rescale, f_mean
         small[4, k] = 1.0 / c[k]
     for j in range(N):
         for k in range(K):
+            c_k = c[k]
             for m in range(K):
-                spread[j, k, m] *= c[k] * c[m]
+                spread[U(j), U(k), U(m)] *= c_k * c[U(m)]
 
 
-@njit(**EXACT)
+@njit(**OPTIONS)
 def fill_message(f_mean, spread, basis, F, share, gram, packed_gram):
     """F (N, D), the samples' shares (4.2), packed, and their sum; E|F|^2 less the log determinants, of all samples."""
     (K, N), d = f_mean.shape, basis.shape[0]
-    D, entropy, f = K + d, 0.0, np.empty(K + d)
+    D, T, entropy = K + d, share.shape[1], 0.0
+    f, own = np.empty(D), np.zeros(T)
     packed_gram[:] = 0.0
     for j in range(N):
         for k in range(K):
@@ -121,24 +119,26 @@ def fill_message(f_mean, spread, basis, F, share, gram, packed_gram):
             f[K + p] = basis[p, j]
         for k in range(D):
             F[j, k] = f[k]
-            offset = packed_offset(k, D)
+            f_k, offset = f[k], packed_offset(k, D)
             for m in range(k, D):
-                value = f[k] * f[m]
-                if m < K:
-                    value += spread[j, k, m]
-                share[j, offset + np.uint64(m)] = value
-                packed_gram[0, offset + np.uint64(m)] += value
+                own[offset + U(m)] = f_k * f[U(m)]
+            for m in range(k, K):
+                own[offset + U(m)] += spread[U(j), U(k), U(m)]
+        for t in range(T):
+            packed_gram[0, t] += own[t]
+        for t in range(T):
+            share[j, t] = own[t]
         for k in range(K):
             entropy += spread[j, k, k]
-        entropy -= log_determinant(spread[j])
+    entropy -= log_determinants(spread)
     for k in range(D):
         offset = packed_offset(k, D)
         for m in range(k, D):
-            gram[k, m] = gram[m, k] = packed_gram[0, offset + np.uint64(m)]
+            gram[k, m] = gram[m, k] = packed_gram[0, offset + U(m)]
     return entropy
 
 
-@njit(**EXACT)
+@njit(**OPTIONS)
 def free_sums(LY, LL, shares, basis, free_LY, free_LL, free_shares, shift):
     """Of the K factors alone, with what the directions explain taken off the data; shares are packed (N, T)."""
     (K, N), d = free_LY.shape, basis.shape[0]
@@ -150,17 +150,19 @@ def free_sums(LY, LL, shares, basis, free_LY, free_LL, free_shares, shift):
         for k in range(K):
             offset = packed_offset(k, D)
             for m in range(k, K):
-                free_shares[j, k, m] = free_shares[j, m, k] = shares[j, offset + np.uint64(m)]
+                free_shares[U(j), U(k), U(m)] = shares[U(j), offset + U(m)]
+            for m in range(k + 1, K):
+                free_shares[U(j), U(m), U(k)] = shares[U(j), offset + U(m)]
             free_LY[k, j] = LY[k, j]
             for p in range(d):
-                free_LY[k, j] -= (LL[k, K + p] + shares[j, offset + np.uint64(K + p)]) * basis[p, j]
+                free_LY[k, j] -= (LL[k, K + p] + shares[j, offset + U(K + p)]) * basis[p, j]
         if d:
             shift[j] = 0.0
         for p in range(d):
             offset = packed_offset(K + p, D)
             shift[j] -= 2.0 * basis[p, j] * LY[K + p, j]
             for q in range(p, d):
-                both = (LL[K + p, K + q] + shares[j, offset + np.uint64(K + q)]) * basis[p, j] * basis[q, j]
+                both = (LL[K + p, K + q] + shares[j, offset + U(K + q)]) * basis[p, j] * basis[q, j]
                 shift[j] += both if p == q else 2.0 * both
 
 
