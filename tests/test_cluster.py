@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import random
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -105,6 +107,12 @@ def test_what_draws_explain_is_summed_where_the_data_are(client, by_rows, sim, s
         assert np.array_equal(here.variance_explained(by=by), there.variance_explained(by=by))
 
 
+def awake(pid: int) -> None:
+    """A process that was stopped, unless it was ended since."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
+
+
 def fit_under(client, how, when: int, X, monkeypatch, caplog, after: float = 0.0):
     """A fit during which a worker is killed or stopped; when: at which iteration, and so many seconds after it.
 
@@ -125,8 +133,7 @@ def fit_under(client, how, when: int, X, monkeypatch, caplog, after: float = 0.0
             strike()
         found = sf.fit_vi(X, **FIT, client=client, callback=strike)
     finally:
-        if how == signal.SIGSTOP:
-            os.kill(pid, signal.SIGCONT)
+        awake(pid)
     return found, any("is lost" in line for line in caplog.messages), len(told)
 
 
@@ -193,67 +200,49 @@ def test_a_worker_is_lost_among_many(by_rows, sim, expected, tmp_path, how, monk
 
 
 CHILD = """
-import sys, logging
+import json, logging, sys
 import distributed, sparsefactor as sf
 logging.getLogger("distributed").setLevel(logging.CRITICAL)
 if __name__ == "__main__":
-    store, path = sys.argv[1:]
-    settings = {"n_factors": 3, "n_chains": 2, "n_warmup": 20, "n_draws": 100, "init": "varimax", "precision": "double"}
+    call, store, path, settings = sys.argv[1:]
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
         with distributed.Client(cluster) as client:
-            sf.sample(store, **settings, progress=False, path=path, checkpoint_seconds=0.1, client=client)
+            getattr(sf, call)(store, **json.loads(settings), progress=False, path=path, client=client)
 """
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::sparsefactor.SamplingWarning")
-def test_a_client_is_killed_at_ten_moments_and_goes_on(sim, store, tmp_path):
-    """With it goes the scheduler, and all workers."""
-    settings = {**DRAWS, "n_warmup": 20, "n_draws": 100, "precision": "double"}
-    script = tmp_path / "child.py"
+def killed_at_moments(call: str, store: str, folder, seed: int, moments: int, longest: float, settings) -> None:
+    """A call in a process that is killed again and again; with it go the scheduler and all workers."""
+    script = folder / "child.py"
     script.write_text(CHILD)
-    rng, killed = random.Random(0), 0
-    for _ in range(10):
-        child = subprocess.Popen([sys.executable, "-W", "ignore", str(script), store, str(tmp_path / "run")])
+    rng, killed = random.Random(seed), 0
+    for _ in range(moments):
+        args = [call, store, str(folder / "run"), json.dumps(settings)]
+        child = subprocess.Popen([sys.executable, "-W", "ignore", str(script), *args])
         try:
-            child.wait(timeout=rng.uniform(6.0, 14.0))
+            child.wait(timeout=rng.uniform(6.0, longest))
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
             killed += 1
     assert killed >= 3
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sparsefactor.SamplingWarning")
+def test_a_client_is_killed_at_ten_moments_and_goes_on(sim, store, tmp_path):
+    settings = {**DRAWS, "n_warmup": 20, "n_draws": 100, "precision": "double"}
+    told = {name: value for name, value in settings.items() if name != "progress"}
+    killed_at_moments("sample", store, tmp_path, 0, 10, 14.0, told | {"checkpoint_seconds": 0.1})
     found = sf.sample(sim.X, **settings, path=tmp_path / "run")
     assert np.array_equal(loadings(found), loadings(sf.sample(sim.X, **settings)))
 
 
-FITTING = """
-import sys, logging
-import distributed, sparsefactor as sf
-logging.getLogger("distributed").setLevel(logging.CRITICAL)
-if __name__ == "__main__":
-    store, path = sys.argv[1:]
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
-        with distributed.Client(cluster) as client:
-            sf.fit_vi(store, n_factors=3, progress=False, path=path, checkpoint_seconds=0.2, client=client)
-"""
-
-
 @pytest.mark.slow
 def test_a_client_is_killed_in_a_search_which_goes_on(sim, store, tmp_path):
-    """With it goes the scheduler, and all workers; what goes on has none."""
-    script = tmp_path / "child.py"
-    script.write_text(FITTING)
-    rng, killed = random.Random(1), 0
-    for _ in range(4):
-        child = subprocess.Popen([sys.executable, "-W", "ignore", str(script), store, str(tmp_path / "fit")])
-        try:
-            child.wait(timeout=rng.uniform(8.0, 20.0))
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-            killed += 1
-    assert killed >= 1
-    assert same(sf.fit_vi(sim.X, n_factors=3, path=tmp_path / "fit"), sf.fit_vi(sim.X, n_factors=3))
+    """What goes on has no cluster."""
+    killed_at_moments("fit_vi", store, tmp_path, 1, 10, 20.0, {"n_factors": 3, "checkpoint_seconds": 0.2})
+    assert same(sf.fit_vi(sim.X, n_factors=3, path=tmp_path / "run"), sf.fit_vi(sim.X, n_factors=3))
 
 
 @pytest.mark.slow
@@ -331,8 +320,18 @@ def test_a_worker_is_lost_with_trials_or_hops(rugged, how, monkeypatch):
             try:
                 assert same(rugged, sf.fit_vi(RUGGED, n_factors=3, client=client))
             finally:
-                if how == signal.SIGSTOP:
-                    os.kill(pid, signal.SIGCONT)
+                awake(pid)
+
+
+def test_passes_by_jax_on_workers(client, sim, store, expected):
+    """On their CPUs here; whoever asks for a GPU is told that there is none."""
+    pytest.importorskip("jax")
+    found = sf.fit_vi(store, **FIT, client=client, backend="jax")
+    assert found.elbo == pytest.approx(expected.elbo, rel=1e-10)
+    assert np.allclose(found.loadings_mean, expected.loadings_mean, atol=1e-8)
+    if client.submit(lambda: __import__("jax").default_backend()).result() == "cpu":
+        with pytest.raises(ValueError, match=r"needs a GPU on every worker; tcp.* sees 'cpu' alone"):
+            sf.fit_vi(store, **FIT, client=client, backend="gpu")
 
 
 @pytest.mark.filterwarnings("ignore::sparsefactor.SamplingWarning")
@@ -364,8 +363,10 @@ def test_bad_clusters_are_refused_before_any_work(client, sim, monkeypatch):
     closed.close()
     with pytest.raises(RuntimeError, match="connected to its scheduler; it is closed; make a new one"):
         sf.fit_vi(sim.X, n_factors=2, client=closed)
-    with pytest.raises(ValueError, match=r"workers have the engine .cpu.; got backend='reference'"):
+    with pytest.raises(ValueError, match=r"workers have the engines .cpu. and .jax.; got backend='reference'"):
         sf.fit_vi(sim.X, n_factors=2, client=client, backend="reference")
+    with pytest.raises(ValueError, match=r"workers draw by the engine .cpu.; got backend='jax' with a client"):
+        sf.sample(sim.X, n_factors=2, client=client, backend="jax")
     monkeypatch.setattr("sparsefactor.jobs.__version__", "99.0")
     with pytest.raises(RuntimeError, match=r"every worker must have sparsefactor 99.0.* has version"):
         sf.fit_vi(sim.X, n_factors=2, client=client)

@@ -51,9 +51,10 @@ class Jobs:
         if self.shared is lost:
             self.shared = self.client.scatter(self.values, broadcast=True)
 
-    def is_late(self, begun: float) -> bool:
+    def is_late(self, begun: float, attempts: int) -> bool:
+        """Twice as much is allowed for each further attempt: it may be the job that takes long."""
         patience = max(LEAST_PATIENCE, PATIENCE * self.longest) if self.longest else FIRST_PATIENCE
-        return time.monotonic() - max(begun, self.last) > patience
+        return time.monotonic() - max(begun, self.last) > patience * 2 ** (attempts - 1)
 
     def returned(self, begun: float) -> None:
         self.last = time.monotonic()
@@ -81,20 +82,22 @@ class Job:
     def result(self) -> Any:
         """What the function returns; the first answer counts."""
         while True:
-            for future in self.attempts:
+            for future in list(self.attempts):
                 try:
                     found = future.result(timeout=LOOK / len(self.attempts))
                 except TimeoutError:
                     continue
-                except CancelledError:  # every worker that had the value is gone
-                    self.attempts.remove(future)
+                except (CancelledError, UnboundLocalError):  # the second is what a cancelled one ends in, in Dask
+                    if not future.cancelled():
+                        raise
+                    self.attempts.remove(future)  # every worker that had the value is gone
                     self.jobs.renew(self.sent)
                     self.again()
-                    break
+                    continue
                 self.jobs.returned(self.begun)
                 self.cancel()
                 return found
-            if self.jobs.is_late(self.begun):
+            if self.jobs.is_late(self.begun, len(self.attempts)):
                 self.jobs.suspect(self.attempts[-1].key)
                 self.again()
 
@@ -123,6 +126,15 @@ def workers_of(client: Any) -> list[str]:
     return found
 
 
+def on_each_worker(client: Any, question: Callable[[], Any]) -> dict[str, Any]:
+    """What each worker says to a question; one that is gone by now has no say."""
+    found = client.run(question, on_error="return")
+    for said in found.values():
+        if isinstance(said, Exception) and not isinstance(said, OSError):
+            raise said
+    return {worker: said for worker, said in found.items() if not isinstance(said, OSError)}
+
+
 def check_client(client: Any) -> None:
     """Refuse what is no client, and workers that could not take part."""
     try:
@@ -143,8 +155,7 @@ def check_client(client: Any) -> None:
         except ImportError:
             return None
 
-    found = client.run(version_here)
-    for worker, version in found.items():
+    for worker, version in on_each_worker(client, version_here).items():
         if version != __version__:
             what = "has none" if version is None else f"has version {version}"
             raise RuntimeError(

@@ -45,11 +45,7 @@ def chain(engine, data, prior, n: int):
     return (*engine.gibbs_fetch(state.rows), *state[1:], told)
 
 
-@pytest.mark.parametrize("missing", [0.0, 0.2])
-@pytest.mark.parametrize("kind", ["learnt", "by row", "groups", "modules", "by sample", "covariates"])
-def test_draws(monkeypatch, missing, kind):
-    monkeypatch.setattr("sparsefactor.engine.blocks.SPANS", 3)  # of tiles of masked data, so that three may hold them
-    monkeypatch.setattr("sparsefactor.engine.blocks.TILES_OF_A_SPAN", 1)
+def problem(kind: str, missing: float):
     data = data_of(missing)
     inclusion = {"by row": np.full((2100, 4), 0.3)}.get(kind, Beta(1.0, 2.0))
     prior = prior_for(4, inclusion=inclusion, noise="sample" if kind == "by sample" else "feature")
@@ -59,6 +55,46 @@ def test_draws(monkeypatch, missing, kind):
         prior = replace(prior, n_modules=3)
     if kind == "covariates":
         data = replace(data, design=design_of(AGE, data.sample_names, center=True, holes=missing > 0, loadings="slab"))
+    return data, prior
+
+
+@pytest.mark.parametrize(
+    ("kind", "missing"),
+    [
+        ("learnt", 0.0),
+        ("covariates", 0.2),
+        *(pytest.param(kind, 0.2, marks=pytest.mark.slow) for kind in ("by row", "groups", "by sample")),
+    ],
+)
+def test_passes_by_jax(kind, missing):
+    """On workers with a device: within rounding, whoever has which rows."""
+    pytest.importorskip("jax")
+    data, prior = problem(kind, missing)
+    rng = np.random.default_rng(0)
+    L, F = rng.standard_normal((data.n_features, 4)), rng.standard_normal((4, data.n_samples))
+
+    def climbed(engine):
+        cavi = CAVI(data, prior, engine, joint=True)
+        state = cavi.start(L, F)
+        for _ in range(3):
+            state = cavi.sweep(state, rescale=True)
+        return [*engine.vi_fetch(state.rows), state.columns.f_mean, *state.terms]
+
+    expected = climbed(build_engine(data, prior, "cpu"))
+    for n in (1, 3):
+        engine = DaskEngine(data, prior, Here(n), by_jax=True)
+        for found, known in zip(climbed(engine), expected, strict=True):
+            np.testing.assert_allclose(found, known, rtol=1e-8, atol=1e-10)
+        assert engine.name != "cpu"
+        assert engine.with_prior(prior).by_jax
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+@pytest.mark.parametrize("kind", ["learnt", "by row", "groups", "modules", "by sample", "covariates"])
+def test_draws(monkeypatch, missing, kind):
+    monkeypatch.setattr("sparsefactor.engine.blocks.SPANS", 3)  # of tiles of masked data, so that three may hold them
+    monkeypatch.setattr("sparsefactor.engine.blocks.TILES_OF_A_SPAN", 1)
+    data, prior = problem(kind, missing)
     expected = chain(build_engine(data, prior), data, prior, 4)
     for n in (1, 2, 4):
         engine = DaskEngine(data, prior, Here(n))

@@ -15,6 +15,9 @@ class Future:
     def done(self):
         return True
 
+    def cancelled(self):
+        return False
+
 
 class Actor:
     def __init__(self, shard):

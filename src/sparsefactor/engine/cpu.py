@@ -116,30 +116,33 @@ class CpuEngine(CpuSamples, CpuMoves, RowVerbs):
             self._module_pass = ModulePass(self.passes, prior, rounds, self.vi_constants, self.memory, self._shares)
 
     name = "cpu"
+    more: dict[str, Any] = {}  # noqa: RUF012 - what another kind of it is made with besides
 
     def with_prior(self, prior: Prior) -> CpuEngine:
         """The same engine under another prior, which has the same noise and groups; the data are not copied."""
         own = prior.in_units_of(self.data)
         same = own.noise_shape == self.prior.noise_shape and np.array_equal(own.noise_rate, self.prior.noise_rate)
         shared = same and own.noise == self.prior.noise and own.grouped == self.prior.grouped
-        return CpuEngine(
+        return type(self)(
             self.data,
             prior,
             self.n_threads,
             _split_small=self.split_small,
             exchange=self.exchange,
             _blocks=self.blocks if shared else None,
+            **self.more,
         )
 
     def with_threads(self, n_threads: int) -> CpuEngine:
         """The same engine on so many threads."""
-        return CpuEngine(
+        return type(self)(
             self.data,
             self.prior,
             n_threads,
             _split_small=self.split_small,
             exchange=self.exchange,
             _blocks=self.blocks,
+            **self.more,
         )
 
     # ---- how much work there is -------------------------------------------------------------------------------

@@ -177,7 +177,7 @@ def fit_vi(
         None for a fresh one.
     backend : str
         Which engine does the work: "cpu"; "gpu", or "jax" (wherever JAX runs), with the extra `gpu`; "auto" takes a
-        GPU where JAX has one and the job is large, else "cpu".
+        GPU where JAX has one and the job is large, else "cpu". With a client: on every worker.
     n_threads : int, optional
         Threads of the row pass; None for every core. Results do not depend on it.
     progress : bool, optional

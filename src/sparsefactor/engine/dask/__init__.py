@@ -12,5 +12,6 @@ it. So there is one text of every verb, and the bits of a result do not depend o
     gathering.py sums that neighbours add up before the client gets them
     cluster.py   verbs asked of all shards, and what they return
     engine.py    the engine at the client, its rows handles
+    jax_passes.py  passes by JAX on the workers
     loading.py   the data: read by the workers, or sent to them
 """

@@ -14,6 +14,7 @@ from ...kernels.verbs import KINDS
 from ...model import Prior
 from ..pinned import extended
 from .cluster import Cluster, Cut, Handle
+from .jax_passes import NAME
 from .loading import ClusterData, sent
 from .shard import engine_on
 
@@ -25,29 +26,41 @@ OF_THE_HOST = {
 
 
 class DaskEngine:
-    """`Engine` whose rows are on the workers of a cluster; results are those of the CPU engine, to the bit."""
+    """`Engine` whose rows are on the workers of a cluster; results are those of the CPU engine, to the bit.
+
+    Its name is that engine's, too: the draws of a run can go on there.
+    """
 
     one_caller = False
 
-    def __init__(self, data: Data, prior: Prior, client: Any = None, *, _cluster: Cluster | None = None) -> None:
+    def __init__(
+        self,
+        data: Data,
+        prior: Prior,
+        client: Any = None,
+        *,
+        by_jax: bool = False,
+        single: bool = False,
+        _cluster: Cluster | None = None,
+    ) -> None:
+        """by_jax: workers make the passes of VI so (jax_passes.py), in single precision where that is asked for."""
         self.data, self.prior = data, prior.in_units_of(data)
+        self.by_jax, self.single, self.name = by_jax, single, NAME if by_jax else "cpu"
         if _cluster is None:
             _cluster = data.cluster if isinstance(data, ClusterData) else sent(client, data)
         self.cluster = _cluster
         design = data.design
         whole = None if design is None else extended(self.prior, len(design.basis))
         G = data.n_features
-        own = [(part(self.prior, rows), whole and part(whole, rows)) for rows in self.cluster.bounds]
+        own = [(part(self.prior, rows), whole and part(whole, rows), by_jax, single) for rows in self.cluster.bounds]
         nothing = no_rows(data)
         nobodys = (first_rows(self.prior, G), whole and first_rows(whole, G))
 
         def build(*_: Any) -> Any:
-            return engine_on(nothing, *nobodys, None, self.cluster.exchange)
+            return engine_on(nothing, *nobodys, None, self.cluster.exchange, by_jax, None)
 
         (self.handle,) = self.cluster.call_each(None, "build", own, "r", build)
         self.local: Any = self.handle.local
-
-    name = "cpu"  # the draws of a run can go on there
 
     def __getattr__(self, name: str) -> Any:
         """A verb."""
@@ -91,7 +104,7 @@ class DaskEngine:
 
     def with_prior(self, prior: Prior) -> DaskEngine:
         """The same engine and data under another prior."""
-        return DaskEngine(self.data, prior, _cluster=self.cluster)
+        return DaskEngine(self.data, prior, by_jax=self.by_jax, single=self.single, _cluster=self.cluster)
 
     def with_threads(self, n_threads: int) -> DaskEngine:
         """The same engine: its threads are the workers'."""

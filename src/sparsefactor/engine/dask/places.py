@@ -82,6 +82,8 @@ class Shards:
             if time.monotonic() - begun > PLACE_PATIENCE or worker not in present(self.client):
                 raise OSError(f"{worker} took no shard")
             time.sleep(LOOK / 50)
+        if future.cancelled():
+            raise OSError(f"{worker} was lost with its shard")
         actor = future.result()
         # An actor takes the process's last client for its own; there may be others.
         actor._client, actor._future = self.client, future

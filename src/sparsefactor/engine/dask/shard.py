@@ -6,6 +6,7 @@ import io
 import pickle
 import threading
 from dataclasses import replace
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from ...explained import fit_parts
 from ...kernels.exchange import Exchange
 from ...model import Prior
 from ..threads import single_blas_thread
+from .jax_passes import JaxPasses, device_of
 
 # So many shards send all they have to the client. Where there are more, neighbours add up first what has so many bytes,
 # and pass messages on. On paper that is worth it from about ten (docs/scale.md).
@@ -145,6 +147,7 @@ class Shard:
         self.seen = 0
         self.data: Data | None = None
         self.held: Any = None
+        self.device: Any = None
         self.passed: tuple[int, bytes] = NOTHING_PASSED
         self.reach = _reach()
         threading.Thread(target=self._work, name=f"sparsefactor-shard-{number}", daemon=True).start()
@@ -313,10 +316,12 @@ class Shard:
 
     # ---- engines, and states --------------------------------------------------------------------------------------
 
-    def build(self, prior: Prior, extended: Prior | None) -> Any:
+    def build(self, prior: Prior, extended: Prior | None, by_jax: bool, single: bool) -> Any:
         """The engine for our part of a prior; extended: with a design's directions, where there is one."""
         assert self.data is not None
-        return engine_on(self.data, prior, extended, self.n_threads, self.exchange)
+        if by_jax and self.device is None:  # which has the data from now on
+            self.device = device_of(self.data.without_design(), extended or prior, single)
+        return engine_on(self.data, prior, extended, self.n_threads, self.exchange, by_jax, self.device)
 
     def save(self) -> bytes:
         """All that is kept but engines, to be brought back by `restore`."""
@@ -345,16 +350,24 @@ def _reach() -> Any:
     return lambda address, key: Actor(Shard, address, key, worker=worker)
 
 
-def engine_on(data: Data, prior: Prior, extended: Prior | None, n_threads: int | None, exchange: Exchange) -> Any:
-    """The CPU engine for some rows, around which stands that of a design."""
+def engine_on(
+    data: Data,
+    prior: Prior,
+    extended: Prior | None,
+    n_threads: int | None,
+    exchange: Exchange,
+    by_jax: bool,
+    device: Any,
+) -> Any:
+    """The CPU engine for some rows, around which stands that of a design; device: its JAX engine, if rows have one."""
     from ..cpu import CpuEngine
 
+    kind: Any = partial(JaxPasses, device=device) if by_jax else CpuEngine
     if extended is None:
-        return CpuEngine(data, prior, n_threads, exchange=exchange)
+        return kind(data, prior, n_threads, exchange=exchange)
     from ..pinned import PinnedEngine
 
-    inner = CpuEngine(data.without_design(), extended, n_threads, exchange=exchange)
-    return PinnedEngine(inner, data, prior)
+    return PinnedEngine(kind(data.without_design(), extended, n_threads, exchange=exchange), data, prior)
 
 
 def measured(data: Data) -> dict[str, Any]:
