@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import time
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -17,11 +15,9 @@ from typing import Any
 
 import numpy as np
 
-import sparsefactor as sf
 from sparsefactor.data import as_data
 from sparsefactor.engine import jax_engine
 from sparsefactor.engine.cpu import CpuEngine
-from sparsefactor.engine.jax_data import device_data
 from sparsefactor.engine.jax_engine import JaxEngine
 from sparsefactor.engine.threads import single_blas_thread
 from sparsefactor.gibbs.moves import moves_for
@@ -30,46 +26,10 @@ from sparsefactor.kernels.jax.library import jax, jnp, lax, x64
 from sparsefactor.kernels.jax.products import PRECISIONS, mask_times
 from sparsefactor.model import Beta, Prior
 from sparsefactor.vi.cavi import CAVI
-from sparsefactor.vi.fit import options_of, search_on
 from sparsefactor.vi.modules import sorted_by, under_modules
 
-
-def simulated(G: int, N: int, K: int, missing: float = 0.0, seed: int = 0, dtype: Any = jnp.float32) -> Any:
-    """(data, L, F) of the model, made on the device: a tenth of the loadings, noise as strong as the signal."""
-    with x64():
-        keys = jax.random.split(jax.random.key(seed), 5)
-        L = jax.random.normal(keys[0], (G, K), dtype) * (jax.random.uniform(keys[1], (G, K), dtype) < 0.1)
-        F = jax.random.normal(keys[2], (K, N), dtype)
-
-        @partial(jax.jit, static_argnames="rows")
-        def part(L: Any, F: Any, key: Any, rows: int) -> Any:
-            Y = L @ F + jax.random.normal(key, (rows, N), dtype)
-            return Y - Y.mean(axis=1, keepdims=True)
-
-        step = max(1, G // 10)
-        parts = []
-        for first in range(0, G, step):
-            own = L[first : first + step]
-            parts.append(part(own, F, jax.random.fold_in(keys[3], first), len(own)))
-        Y = jnp.concatenate(parts)
-        observed = None
-        if missing:
-            seen = jax.random.uniform(keys[4], (G, N), jnp.float32) >= missing
-            Y, observed = jnp.where(seen, Y, 0.0), np.asarray(seen)
-        return device_data(Y, observed), L, F
-
-
-def timed(run: Callable[[], Any], repeats: int = 10, seconds: float = 3.0) -> tuple[float, float]:
-    """Median milliseconds of a call, and seconds of the first."""
-    begin = time.perf_counter()
-    jax.block_until_ready(run())
-    first = time.perf_counter() - begin
-    found: list[float] = []
-    while len(found) < repeats and (len(found) < 3 or sum(found) < seconds * 1e3):
-        begin = time.perf_counter()
-        jax.block_until_ready(run())
-        found.append(1e3 * (time.perf_counter() - begin))
-    return statistics.median(found), first
+from .gpu_data import simulated, timed
+from .gpu_fits import Tell, chains, in_fresh_processes, precision, streamed, trials_together, whole_fit
 
 
 def products(G: int, N: int, K: int) -> dict[str, float]:
@@ -79,10 +39,10 @@ def products(G: int, N: int, K: int) -> dict[str, float]:
     W = jax.random.normal(jax.random.key(2), (K, G), jnp.float32)
     some = np.asarray(Y[:64], np.float64) @ np.asarray(F, np.float64)
     found = {"read": timed(lambda: jnp.sum(Y))[0]}
-    for name, precision in PRECISIONS.items():
+    for name, preset in PRECISIONS.items():
         with suppress(Exception):
-            right = jax.jit(lambda Y, F, p=precision: lax.dot(Y, F, precision=p))
-            left = jax.jit(lambda W, Y, p=precision: lax.dot(W, Y, precision=p))
+            right = jax.jit(lambda Y, F, p=preset: lax.dot(Y, F, precision=p))
+            left = jax.jit(lambda W, Y, p=preset: lax.dot(W, Y, precision=p))
             error = np.linalg.norm(np.asarray(right(Y, F)[:64], np.float64) - some) / np.linalg.norm(some)
             found[f"Y F {name}"] = timed(partial(right, Y, F))[0]
             found[f"L'Y {name}"] = timed(partial(left, W, Y))[0]
@@ -130,11 +90,11 @@ def gibbs_sweep(G: int, N: int, K: int, moves: bool = False, dtype: Any = jnp.fl
     begin = time.perf_counter()
     state = gibbs.sweep(state, (1, 2), 1)[0]
     first = time.perf_counter() - begin
-    message, noise = gibbs.message(state), engine.row_noise((1, 2), 3)
     told = {"kernel": engine.kind.kernel, "compile_s": first}
     told["ms"] = timed(lambda: gibbs.sweep(state, (1, 2), 4)[0].rows.L)[0]
-    told["rows"] = timed(lambda: engine.gibbs_row_pass(state.rows, message, noise)[0].L)[0]
     with engine.scope():
+        message, noise = gibbs.message(state), engine.row_noise((1, 2), 3)
+        told["rows"] = timed(lambda: engine.gibbs_row_pass(state.rows, message, noise)[0].L)[0]
         told["draw"] = timed(lambda: gibbs.draw(state, (1, 2), 4)[0].rows.L)[0]
     if moves:
         for move in moves_for(engine):
@@ -167,100 +127,68 @@ def cpu_times(G: int, N: int, K: int) -> dict[str, float]:
     return told
 
 
-def together(trials: int, few: int, max_iter: int = 2000) -> dict[str, Any]:
-    """Seconds of many random starts of the paper's simulation side by side, and of a few on two threads of the CPU."""
-    sim, told = sf.simulate_paper(snr=5, seed=0), {}
-    recipe = {"n_factors": 6, "init": "random", "race": False, "accelerate": False, "max_iter": max_iter, "tol": 1e-3}
-    for name, n, own in (
-        ("first", trials, {"backend": "jax", "dtype": np.float64}),
-        ("again", trials, {"backend": "jax", "dtype": np.float64, "seed": 1}),
-        ("cpu first", few, {"backend": "cpu", "n_threads": 2}),
-        ("cpu", few, {"backend": "cpu", "n_threads": 2, "seed": 1}),
-    ):
-        begin = time.perf_counter()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            fit = sf.fit_vi(sim.X, n_trials=n, **recipe, **own)
-        told[f"{name}: {n}"] = time.perf_counter() - begin
-        told[f"{name} elbo"] = fit.elbo
-        told[f"{name} iterations"] = float(np.mean([trial["iterations"] for trial in fit.trial_records]))
-    return told
+def told(job: Callable[[], dict[str, float]], tell: Tell) -> None:
+    """A job that has nothing to tell before its end."""
+    tell(**job())
 
 
-def whole_fit(G: int, N: int, K: int, limit: float = 48.0) -> dict[str, Any]:
-    """Seconds of a default search, and how much of the truth it finds; and again, when everything is compiled."""
-    data, _, F = simulated(G, N, K)
-    jax.block_until_ready(data.Y)
-    prior, told, truth = Prior(n_factors=K), {}, np.asarray(F, np.float64)
-    for turn in ("first", "again"):
-        phases: dict[str, float] = {}
-        begin = time.perf_counter()
-
-        def watch(now: Any, phases: Any = phases, begin: float = begin) -> bool:
-            phases[now.phase] = round(time.perf_counter() - begin, 2)
-            return time.perf_counter() - begin > limit
-
-        found = search_on(JaxEngine(data, prior), prior, options_of(callback=watch))
-        told[f"seconds {turn}"] = time.perf_counter() - begin
-        estimated = np.asarray(found.winner.state.columns.f_mean)
-        unit = [f / np.maximum(np.linalg.norm(f, axis=1, keepdims=True), 1e-300) for f in (estimated, truth)]
-        cosines = np.abs(unit[0] @ unit[1].T).max(axis=0)
-        told |= {f"status {turn}": found.status.name, f"phases {turn}": phases}
-        told |= {"elbo": found.winner.elbo, "worst_cosine": float(cosines.min()), **found.told}
-        told["iterations"] = sum(trial.iterations for trial in found.trials)
-        print(turn, told, flush=True)
-    return told
+def simply(function: Callable[..., dict[str, float]], *args: Any, **kw: Any) -> Callable[[Tell], None]:
+    return partial(told, partial(function, *args, **kw))
 
 
-def precision(trials: int) -> dict[str, Any]:
-    """The paper's simulation in single precision beside double: ELBO, and inclusions at 0.5."""
-    sim = sf.simulate_paper(snr=5, seed=0)
-    fits = [
-        sf.fit_vi(sim.X, sf.Prior(inclusion=[0.1] * 5 + [0.9]), n_trials=trials, backend="jax", dtype=dtype)
-        for dtype in (np.float64, np.float32)
-    ]
-    same = (fits[0].inclusion_prob > 0.5) == (fits[1].inclusion_prob > 0.5)
-    return {"float64": fits[0].elbo, "float32": fits[1].elbo, "same_inclusions": float(same.mean())}
+def longer(function: Callable[..., None], *args: Any) -> Callable[[Tell], None]:
+    return lambda tell: function(*args, tell=tell)
 
 
-JOBS: dict[str, Callable[[], dict[str, Any]]] = {
-    "CAVI 20,000 x 100,000, K 50": lambda: vi_sweep(20_000, 100_000, 50),
-    "CAVI 20,000 x 10,000, K 50": lambda: vi_sweep(20_000, 10_000, 50),
-    "CAVI 20,000 x 10,000, K 50, 8 modules": lambda: vi_sweep(20_000, 10_000, 50, modules=8),
-    "CAVI 20,000 x 10,000, K 50, 10 % missing": lambda: vi_sweep(20_000, 10_000, 50, 0.1),
-    "Gibbs 16,069 x 44, K 26": lambda: gibbs_sweep(16_069, 44, 26, moves=True),
-    "Gibbs 200,000 x 500, K 30": lambda: gibbs_sweep(200_000, 500, 30, moves=True),
-    "100 trials": lambda: together(100, 10),
-    "fit 20,000 x 100,000, K 50": lambda: whole_fit(20_000, 100_000, 50),
-    "precision, the paper's simulation": lambda: precision(2),
-    "CAVI 20,000 x 2,000, K 30": lambda: vi_sweep(20_000, 2_000, 30),
-    "CAVI 20,000 x 2,000, K 30, 10 % missing": lambda: vi_sweep(20_000, 2_000, 30, 0.1),
-    "CAVI 5,000 x 500, K 10": lambda: vi_sweep(5_000, 500, 10),
-    "products 20,000 x 100,000, K 50": lambda: products(20_000, 100_000, 50),
+# What has a process of its own comes first: this one's has no hold of the device by then.
+JOBS: dict[str, Callable[[Tell], None]] = {
+    "fit 20,000 x 100,000, K 50, fresh processes": longer(in_fresh_processes, 20_000, 100_000, 50),
+    "Gibbs 16,069 x 44, K 26": simply(gibbs_sweep, 16_069, 44, 26, moves=True),
+    "Gibbs 200,000 x 500, K 30": simply(gibbs_sweep, 200_000, 500, 30),
+    "chains 800 x 100, K 6": longer(chains, 800, 100, 6),
+    "chains 16,069 x 44, K 26": longer(chains, 16_069, 44, 26),
+    "streamed 20,000 x 20,000, K 50": longer(streamed, 20_000, 20_000, 50, 2_000),
+    "CAVI 20,000 x 100,000, K 50": simply(vi_sweep, 20_000, 100_000, 50),
+    "CAVI 20,000 x 10,000, K 50": simply(vi_sweep, 20_000, 10_000, 50),
+    "CAVI 20,000 x 10,000, K 50, 8 modules": simply(vi_sweep, 20_000, 10_000, 50, modules=8),
+    "CAVI 20,000 x 10,000, K 50, 10 % missing": simply(vi_sweep, 20_000, 10_000, 50, 0.1),
+    "100 trials": longer(trials_together, 100, 10),
     **{
-        f"crossing {G:,} x {N:,}, K {K}": partial(cpu_times, G, N, K)
+        f"crossing {G:,} x {N:,}, K {K}": simply(cpu_times, G, N, K)
         for G, N, K in (
-            (800, 100, 6),
-            (2_000, 300, 10),
-            (5_000, 500, 10),
-            (16_069, 44, 26),
-            (10_000, 1_000, 20),
-            (20_000, 2_000, 30),
+            (200_000, 500, 30),
             (20_000, 10_000, 50),
+            (20_000, 2_000, 30),
+            (10_000, 1_000, 20),
+            (16_069, 44, 26),
+            (5_000, 500, 10),
+            (2_000, 300, 10),
+            (800, 100, 6),
         )
     },
+    "products 20,000 x 100,000, K 50": simply(products, 20_000, 100_000, 50),
+    "CAVI 20,000 x 2,000, K 30": simply(vi_sweep, 20_000, 2_000, 30),
+    "CAVI 20,000 x 2,000, K 30, 10 % missing": simply(vi_sweep, 20_000, 2_000, 30, 0.1),
+    "CAVI 5,000 x 500, K 10": simply(vi_sweep, 5_000, 500, 10),
+    "precision, the paper's simulation": longer(precision, 2),
 }
-SMALL: dict[str, Callable[[], dict[str, Any]]] = {
-    "products": lambda: products(200, 300, 5),
-    "CAVI": lambda: vi_sweep(200, 100, 5),
-    "modules": lambda: vi_sweep(200, 100, 5, modules=3),
-    "missing": lambda: vi_sweep(200, 100, 5, 0.1),
-    "Gibbs": lambda: gibbs_sweep(200, 100, 5, moves=True),
-    "fit": lambda: whole_fit(300, 200, 4),
-    "trials": lambda: together(5, 2, 50),
-    "crossing": lambda: cpu_times(200, 100, 5),
-    "precision": lambda: precision(1),
+SMALL: dict[str, Callable[[Tell], None]] = {
+    "fresh": longer(in_fresh_processes, 200, 100, 4),
+    "products": simply(products, 200, 300, 5),
+    "CAVI": simply(vi_sweep, 200, 100, 5),
+    "modules": simply(vi_sweep, 200, 100, 5, modules=3),
+    "missing": simply(vi_sweep, 200, 100, 5, 0.1),
+    "Gibbs": simply(gibbs_sweep, 200, 100, 5, moves=True),
+    "chains": longer(chains, 200, 100, 5),
+    "streamed": longer(streamed, 200, 100, 5, 50),
+    "trials": longer(partial(trials_together, max_iter=50), 20, 2),
+    "crossing": simply(cpu_times, 200, 100, 5),
+    "precision": longer(precision, 1),
 }
+
+
+def shown(name: str, value: Any) -> str:
+    return f"            {name:32s} {value:.4g}" if isinstance(value, float) else f"            {name:32s} {value}"
 
 
 def main() -> None:
@@ -269,29 +197,43 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="small sizes, to try the script")
     parser.add_argument("--precision", help="of products, in place of the engine's own")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no job after so many")
-    parser.add_argument("--json", help="file to write")
+    parser.add_argument("--json", help="file to write, after every job")
+    parser.add_argument(
+        "--fit", nargs=3, type=int, help="one whole fit of G N K, told as JSON: how a fresh one is made"
+    )
     args = parser.parse_args()
     if args.precision:
         jax_engine.PRECISION = args.precision
-    jobs = SMALL if args.small else JOBS
-    print(jax.devices()[0].device_kind, "JAX", jax.__version__, "products:", jax_engine.PRECISION, flush=True)
-    results, begin = {}, time.perf_counter()
-    for name, job in jobs.items():
+    if args.fit:
+        found: dict[str, Any] = {}
+        whole_fit(*args.fit, tell=lambda **more: found.update(more))
+        print(json.dumps(found, default=str))
+        return
+    results: dict[str, dict[str, Any]] = {}
+    begin = time.perf_counter()
+    for name, job in (SMALL if args.small else JOBS).items():
         if (args.only and not any(word in name for word in args.only)) or time.perf_counter() - begin > args.seconds:
             continue
+        print(f"{time.perf_counter() - begin:6.1f} s  {name}", flush=True)
+        own = results[name] = {}
+
+        def tell(own: dict[str, Any] = own, **more: Any) -> None:
+            """What a job has found so far: shown at once."""
+            own.update(more)
+            print("\n".join(shown(*one) for one in more.items()), flush=True)
+
         try:
-            results[name] = job()
+            job(tell)
         except Exception as problem:  # one job that fails must not lose the others
-            results[name] = {"error": f"{type(problem).__name__}: {problem}"[:500]}
-        print(f"{time.perf_counter() - begin:6.1f} s  {name}")
-        for key, value in results[name].items():
-            print(
-                f"            {key:24s} {value:.4g}" if isinstance(value, float) else f"            {key:24s} {value}",
-                flush=True,
-            )
-    if args.json:
-        with open(args.json, "w") as file:
-            json.dump(results, file, indent=1)
+            tell(error=f"{type(problem).__name__}: {problem}"[:500])
+        if args.json:
+            with open(args.json, "w") as file:
+                json.dump(results, file, indent=1, default=str)
+    device = jax.devices()[0].device_kind
+    print(
+        f"{time.perf_counter() - begin:6.1f} s  done: {device}, JAX {jax.__version__}, {jax_engine.PRECISION}",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":
