@@ -18,6 +18,7 @@ import sparsefactor as sf
 from sparsefactor.engine import build_engine, devices
 from sparsefactor.engine.cpu import CpuEngine
 from sparsefactor.engine.jax_engine import JaxEngine
+from sparsefactor.engine.jax_streamed import StreamedJaxEngine
 from sparsefactor.kernels.jax.library import jax
 
 CASE = make_case("plain", "feature")
@@ -63,27 +64,28 @@ def test_on_a_gpu_data_are_of_single_precision_unless_one_says(monkeypatch):
 
 
 def test_too_little_memory_is_told_before_the_work(monkeypatch):
-    single = devices.bytes_needed(CASE.data, CASE.prior, 4)
-    monkeypatch.setattr(devices, "room_of", lambda device: single)
-    with pytest.raises(MemoryError, match=r"150 x 20 entries .* features would fit; pass dtype=numpy.float32, which"):
-        build_engine(CASE.data, CASE.prior, "jax")
-    monkeypatch.setattr(devices, "room_of", lambda device: 0.5 * single)
-    with pytest.raises(MemoryError, match=r'about \d+ features would fit; pass backend="cpu"'):
+    needed = devices.bytes_needed(CASE.data, CASE.prior, 8)
+    monkeypatch.setattr(devices, "room_of", lambda device: 0.5 * needed)
+    with pytest.raises(
+        MemoryError, match=r'150 x 20 entries .* about \d+ features would fit; pass .* or backend="cpu"'
+    ):
         build_engine(CASE.data, CASE.prior, "jax")
     assert isinstance(build_engine(CASE.data, CASE.prior, "auto"), CpuEngine)
 
 
-def test_data_without_room_as_float32_are_held_as_float16_and_that_is_said(monkeypatch):
+def test_data_without_room_are_streamed_and_not_rounded_unless_one_says(monkeypatch):
     half, single = (devices.bytes_needed(CASE.data, CASE.prior, size) for size in (2, 4))
     monkeypatch.setattr("sparsefactor.engine.gpu", lambda: NOBODY)
-    monkeypatch.setattr(devices, "room_of", lambda device: 0.5 * (half + single))
-    with pytest.warns(UserWarning, match=r"held as float16 on the device, .* would need about .* GB and it has"):
-        engine = build_engine(CASE.data, CASE.prior, "jax", any_precision=True)
+    monkeypatch.setattr(devices, "room_of", lambda device: single - 1)
+    engine = build_engine(CASE.data, CASE.prior, "jax", any_precision=True)
+    assert isinstance(engine, StreamedJaxEngine)
+    assert (engine.problem.Y.dtype, engine.block) == (np.float32, 50)
+    assert devices.resolved("auto", CASE.data, CASE.prior, True) == "cpu"
+    monkeypatch.setattr(devices, "room_of", lambda device: half)
+    engine = build_engine(CASE.data, CASE.prior, "jax", half=True)
     assert engine.problem.Y.dtype == np.float16
     squares = np.sum(CASE.data.Y.astype(np.float16).astype(np.float64) ** 2, axis=1)
     np.testing.assert_allclose(engine.problem.row_ss, squares, rtol=1e-12)
-    monkeypatch.setattr(devices, "room_of", lambda device: single)
-    assert build_engine(CASE.data, CASE.prior, "jax", any_precision=True).problem.Y.dtype == np.float32
 
 
 def test_memory_that_ends_in_the_middle_loses_no_fit(monkeypatch):
@@ -109,6 +111,32 @@ def test_memory_that_ends_in_the_middle_loses_no_fit(monkeypatch):
         sf.fit_vi(X, n_factors=3, n_trials=4, init="varimax", backend="jax")
 
 
+@pytest.mark.parametrize("sweeps", [8, 2])
+def test_memory_that_ends_in_the_middle_loses_no_draws(monkeypatch, sweeps):
+    """After four draws of the two chains together; and before the first."""
+    engine = CpuEngine(CASE.data, CASE.prior)
+    add, left = type(engine).gibbs_row_pass, [2 * sweeps]
+
+    def out_of_memory(*args):
+        left[0] -= 1
+        if left[0] < 0:
+            raise MemoryError("data and states must fit the memory of the device; it is full")
+        return add(*args)
+
+    monkeypatch.setattr(CpuEngine, "gibbs_row_pass", out_of_memory)
+    options = {"n_factors": 3, "n_chains": 2, "n_warmup": 4, "n_draws": 50, "init": "varimax", "n_jobs": 1}
+    X = CASE.data.Y.T
+    if sweeps == 2:
+        with pytest.raises(MemoryError, match="it is full"):
+            sf.sample(X, **options)
+        return
+    with pytest.warns(sf.SamplingWarning) as told:
+        mc = sf.sample(X, **options)
+    assert any("draws so far are returned: data and states must fit" in str(one.message) for one in told)
+    assert mc.draws["posterior"].sizes["draw"] == 12, "of the first chain, which had all of the sweeps"
+    assert mc.record["ended"] == "stopped since memory was full, with 12 draws of 1 chains"
+
+
 def test_the_estimate_is_mostly_the_matrix():
     big = SimpleNamespace(n_features=20_000, n_samples=100_000, is_complete=True)
     needed = devices.bytes_needed(big, SimpleNamespace(K=50, n_modules=1), 4)
@@ -130,27 +158,65 @@ def test_what_is_compiled_is_kept_where_the_user_wants_it(monkeypatch, tmp_path)
 
 
 SHARDED = """
+import sys
 import numpy as np
-from tests.agreement.cases import make_case
 import sparsefactor as sf
-from sparsefactor.engine.cpu import CpuEngine
-from sparsefactor.engine.jax_engine import JaxEngine
+from sparsefactor.data import as_data
+from sparsefactor.engine import build_engine
+from sparsefactor.gibbs.moves import moves_for
+from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.kernels.jax.library import jax
 from sparsefactor.vi.cavi import CAVI
+from sparsefactor.vi.modules import sorted_by, under_modules
 
+structure, moves, (G, N, K) = sys.argv[1], "moves" in sys.argv, (58, 20, 3)
 assert len(jax.devices()) == 4
-case = make_case("several tiles, complete", "feature")
-prior, found = sf.Prior(n_factors=9), []
-for kind in (CpuEngine, JaxEngine):
-    engine = kind(case.data, prior)
+X = sf.simulate(n_features=G, n_samples=N, inclusion=[0.3, 0.3, 0.8], snr=5, seed=0).X
+if structure == "missing":
+    X = np.where(np.random.default_rng(1).random(X.shape) < 0.2, np.nan, X)
+own = {"groups": {"groups": np.arange(G) % 3}, "by row": {"inclusion": np.linspace(0.1, 0.9, G * K).reshape(G, K)}}
+prior = sf.Prior(**({"n_factors": K} | own.get(structure, {})))
+data = as_data(X, center=True)
+data = data.with_design(None, True) if structure == "missing" else data
+
+
+def looked_at(engine):
+    rng, found = np.random.default_rng(0), []
+    L, F = rng.standard_normal((G, K)), rng.standard_normal((K, N))
     with engine.scope():
-        cavi = CAVI(case.data, prior, engine, joint=True)
-        state = cavi.start(np.random.default_rng(0).standard_normal((1000, 9)), case.F)
+        matrix = engine.start_matrix()
+        start = matrix.times(rng.standard_normal((N, 2)))
+        found += [matrix.scale, matrix.gram(), matrix.back(start), engine.start_products(start)]
+        found += engine.start_bend(engine.start_turn(start, np.eye(2)), np.ones((2, 2)), "tanh")
+        cavi = CAVI(data, prior, engine, joint=True)
+        state = cavi.start(L, F)
         for _ in range(3):
             state = cavi.sweep(state, rescale=True)
-    found.append(state.elbo)
-assert len(engine.problem.Y.sharding.device_set) == len(state.rows.mu.sharding.device_set) == 4
-np.testing.assert_allclose(found[1], found[0], rtol=1e-9)
+        if structure == "modules":
+            more = under_modules(cavi, 3)
+            state = more.sweep(sorted_by(more, state, more.engine.vi_sortings(state.rows, 3, rng)[0]))
+            found += [state.sums.members, state.sums.active_in]
+        found += [*state.terms, *engine.vi_fetch(state.rows)[:4], engine.vi_content(state.rows)]
+        if structure != "modules":
+            found += [engine.vi_likelihood(state.rows, F), engine.vi_column_rss(state.rows, F)]
+            shears = engine.vi_shears(state.rows, cavi.message(state.columns, np.ones(K)))
+            found += [shears.shared, shears.profile(0, 1, np.linspace(-1, 1, 5))]
+        gibbs = Gibbs(data, prior, engine, moves_for(engine) if moves else ())
+        draw = gibbs.start(L, F)
+        for sweep in range(3):
+            draw, info = gibbs.sweep(draw, (1, 2), 2 * sweep)
+            found += [info.log_joint]
+        rows = engine.gibbs_return(engine.gibbs_fetch(draw.rows))
+        tally = engine.gibbs_tally_add(engine.gibbs_tally(), rows, draw.scale, draw.F)
+        found += [*engine.gibbs_fetch(rows)[:3], engine.gibbs_tally_fetch(tally), *engine.gibbs_counts(rows)]
+    return found, state
+
+
+(expected, _), (found, state) = (looked_at(build_engine(data, prior, name)) for name in ("reference", "jax"))
+assert len(state.rows.mu.sharding.device_set) == 4
+assert state.rows.mu.shape[0] == 60
+for one, other in zip(found, expected, strict=True):
+    np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
 """
 
 
@@ -158,16 +224,22 @@ CHAINS = """
 import numpy as np
 import sparsefactor as sf
 
-X = sf.simulate(n_features=60, n_samples=30, inclusion=[0.3, 0.3, 0.8], snr=5, seed=0).X
+X = sf.simulate(n_features=58, n_samples=30, inclusion=[0.3, 0.3, 0.8], snr=5, seed=0).X
 options = {"n_factors": 3, "n_chains": 2, "n_warmup": 3, "n_draws": 4, "init": "varimax", "progress": False}
 runs = [sf.sample(X, backend=backend, **options).draws["posterior"]["loadings"] for backend in ("cpu", "jax")]
 np.testing.assert_allclose(*runs, rtol=1e-6, atol=1e-8)
 """
 
 
-@pytest.mark.parametrize("script", [SHARDED, pytest.param(CHAINS, marks=pytest.mark.slow)], ids=["fit", "chains"])
-def test_rows_are_dealt_out_to_several_devices(script):
-    """Two chains at once would wait for each other's devices for ever."""
+STRUCTURES = ("plain", "missing", "groups", "by row", "modules")
+SHARED = [pytest.param(SHARDED, ["plain"], id="fit")]
+SHARED += [pytest.param(SHARDED, [one, "moves"], marks=pytest.mark.slow, id=f"{one}, moves") for one in STRUCTURES]
+SHARED += [pytest.param(CHAINS, [], marks=pytest.mark.slow, id="chains")]
+
+
+@pytest.mark.parametrize(("script", "args"), SHARED)
+def test_rows_are_dealt_out_to_several_devices(script, args):
+    """58 features over 4 devices: two more are made up. Two chains at once would wait for each other's devices."""
     root = Path(__file__).resolve().parents[1]
     flags = {"PYTHONWARNINGS": "ignore"} | {
         "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
@@ -175,7 +247,7 @@ def test_rows_are_dealt_out_to_several_devices(script):
     }
     paths = {"PYTHONPATH": os.pathsep.join([str(root), str(Path(sf.__file__).parents[1])])}
     done = subprocess.run(
-        [sys.executable, "-c", script],
+        [sys.executable, "-c", script, *args],
         cwd=root,
         env=os.environ | flags | paths,
         capture_output=True,
@@ -191,22 +263,34 @@ import jax
 jax.distributed.initialize(sys.argv[1], 2, int(sys.argv[2]))
 assert (len(jax.devices()), jax.local_device_count()) == (4, 2)
 import numpy as np
-import pytest
 import sparsefactor as sf
 
-sim = sf.simulate(n_features=60, n_samples=30, inclusion=[0.3, 0.3, 0.8], snr=5, seed=0)
+sim = sf.simulate(n_features=58, n_samples=30, inclusion=[0.3, 0.3, 0.8], snr=5, seed=0)  # 2 more are made up
 X = np.where(np.random.default_rng(1).random(sim.X.shape) < 0.05, np.nan, sim.X)
 for data in (sim.X, X):
     fits = [sf.fit_vi(data, n_factors=3, n_trials=2, init="varimax", tol=1e-4, backend=b) for b in ("cpu", "jax")]
     assert abs(fits[1].elbo - fits[0].elbo) < 1e-3, [fit.elbo for fit in fits]
     np.testing.assert_allclose(fits[1].loadings_mean, fits[0].loadings_mean, atol=1e-2)
-with pytest.raises(ValueError, match="n_features must be a multiple .*; got 59 and 4; leave 3 features out"):
-    sf.fit_vi(sim.X[:, 1:], n_factors=2, backend="jax")
+"""
+
+
+SAMPLED = """
+import sys
+import jax
+jax.distributed.initialize(sys.argv[1], 2, int(sys.argv[2]))
+import numpy as np
+import sparsefactor as sf
+
+X = sf.simulate(n_features=58, n_samples=30, inclusion=[0.3, 0.3, 0.8], snr=5, seed=0).X
+options = {"n_factors": 3, "n_chains": 2, "n_warmup": 3, "n_draws": 4, "init": "varimax"}
+runs = [sf.sample(X, backend=backend, **options).draws["posterior"]["loadings"] for backend in ("cpu", "jax")]
+np.testing.assert_allclose(*runs, rtol=1e-6, atol=1e-8)
 """
 
 
 @pytest.mark.slow
-def test_two_processes_share_the_rows():
+@pytest.mark.parametrize("script", [BOTH, SAMPLED], ids=["fits", "chains with every move"])
+def test_two_processes_share_the_rows(script):
     """As on two hosts, by way of the loopback interface."""
     root = Path(__file__).resolve().parents[1]
     with socket.socket() as free:
@@ -217,7 +301,7 @@ def test_two_processes_share_the_rows():
     paths = {"PYTHONPATH": os.pathsep.join([str(root), str(Path(sf.__file__).parents[1])])}
     both = [
         subprocess.Popen(
-            [sys.executable, "-c", BOTH, address, str(number)],
+            [sys.executable, "-c", script, address, str(number)],
             cwd=root,
             env=os.environ | flags | paths,
             stdout=subprocess.PIPE,

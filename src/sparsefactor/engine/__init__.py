@@ -11,7 +11,7 @@ from ..data import Data
 from ..kernels.protocol import Engine
 from ..kernels.reference import ReferenceEngine
 from ..model import Prior
-from .devices import check_room, gpu, halved, keep_compiled, resolved
+from .devices import gpu, keep_compiled, resolved, rows_at_a_time
 
 logger = logging.getLogger("sparsefactor")
 
@@ -31,8 +31,8 @@ def build_engine(
     """The engine called `backend` for this data and prior. n_threads=None: every core.
 
     "jax" runs where JAX does, "gpu" only on a GPU; "auto" is a GPU where there is one and the job is large, else "cpu".
-    client: of a Dask cluster, on whose workers the rows then are. any_precision: on a GPU, data may become float32, or
-    float16 where there is no room for that. half: they are to be float16 there.
+    client: of a Dask cluster, on whose workers the rows then are. any_precision: on a GPU, data may become float32.
+    half: they are to be float16 there.
     """
     if not isinstance(backend, str) or backend not in BACKENDS:
         raise ValueError(f"backend must be one of {BACKENDS}; got {backend!r}; choose one of them")
@@ -64,7 +64,6 @@ def build_engine(
         )
     if backend == "jax" and any_precision and gpu() is not None:
         data = data if data.is_single else data.single()
-        half = halved(data, prior)
     if data.design is not None:
         from .pinned import PinnedEngine, extended
 
@@ -80,9 +79,12 @@ def build_engine(
         return ReferenceEngine(data.dense(), prior)
     if backend == "jax":
         from .jax_engine import JaxEngine
+        from .jax_streamed import StreamedJaxEngine
 
-        check_room(data, prior, half)
+        block = rows_at_a_time(data, prior, half)
         keep_compiled()
+        if block:
+            return StreamedJaxEngine(data.dense(), prior, block=block, half=half)
         return JaxEngine(data.dense(), prior, half=half)
     try:
         import numba  # noqa: F401

@@ -9,7 +9,6 @@ from typing import Any
 
 from ..data import Data
 from ..model import Prior
-from ..notices import warn
 
 logger = logging.getLogger("sparsefactor")
 
@@ -18,6 +17,8 @@ logger = logging.getLogger("sparsefactor")
 WORTH_A_GPU = 1e10
 STATES = 24  # states of rows that a search holds at once: trials, what they fall back on, and what is being made
 SPARE = 0.05  # of the memory, for the compiler's own
+BLOCKS = 2  # of rows that are on the device at a time, where not all of them have room
+LEAST_ROWS = 64  # of a block: fewer would take longer to ask for than to bring
 
 
 def gpu() -> Any:
@@ -51,7 +52,7 @@ def resolved(backend: str, data: Data, prior: Prior, any_precision: bool) -> str
     single = any_precision or data.is_single
     if not (large and single) or data.spool is not None or (device := gpu()) is None:
         return "cpu"
-    return "jax" if bytes_needed(data, prior, 2 if any_precision else 4) <= room_of(device) else "cpu"
+    return "jax" if bytes_needed(data, prior, 4) <= room_of(device) else "cpu"
 
 
 def bytes_needed(data: Data, prior: Prior, itemsize: int) -> float:
@@ -70,40 +71,28 @@ def room_of(device: Any) -> float:
     return float("inf") if limit is None else (1.0 - SPARE) * float(limit)
 
 
-def halved(data: Data, prior: Prior) -> bool:
-    """Whether data that may be of any precision have room as float16 alone; warns where that is so."""
-    from ..kernels.jax.library import jax
+def rows_at_a_time(data: Data, prior: Prior, half: bool = False) -> int:
+    """How many rows of the data have room on the device beside the states of all; 0 where all of them have.
 
-    room = room_of(jax.local_devices()[0])
-    single, half = (bytes_needed(data, prior, itemsize) for itemsize in (4, 2))
-    if not half <= room < single:
-        return False
-    warn(
-        f"the data are held as float16 on the device, rounded to 3 digits, since as float32 they would need about "
-        f"{single / 1e9:.3g} GB and it has {room / 1e9:.3g}; pass dtype=numpy.float16 to say that this is meant",
-        UserWarning,
-    )
-    return True
-
-
-def check_room(data: Data, prior: Prior, half: bool = False) -> None:
-    """Refuse, before the work, a job that the device has no memory for, and say what would fit."""
+    Refuses, before the work, a job whose states have no room, and says what would fit.
+    """
     from ..kernels.jax.library import jax
 
     device, itemsize = jax.local_devices()[0], 2 if half else data.Y.dtype.itemsize
     needed, room = bytes_needed(data, prior, itemsize), room_of(device)
     if needed <= room:
-        return
-    ways, least = ['backend="cpu"'], needed
-    for smaller, name in ((2, "float16"), (4, "float32")):
-        least = min(least, bytes_needed(data, prior, smaller))
-        if smaller < itemsize and (taken := bytes_needed(data, prior, smaller)) <= room:
-            ways.insert(0, f"dtype=numpy.{name}, which takes {taken / 1e9:.3g} GB")
-    fits = int(data.n_features * room / least)
+        return 0
+    G, a_row = data.n_features, float(data.n_samples) * itemsize
+    rows = int((room - (needed - G * a_row)) / (BLOCKS * a_row))
+    if rows >= min(G, LEAST_ROWS) and len(jax.devices()) == 1:
+        rows = -(-G // -(-G // rows))  # of as many blocks, none much smaller than the others
+        logger.info("%.3g GB of data come to the device by %d features at a time", G * a_row / 1e9, rows)
+        return rows
     raise MemoryError(
-        f"data and states must fit the memory of the device; {data.n_features} x {data.n_samples} entries and "
-        f"{prior.K} factors need about {needed / 1e9:.3g} GB, and {device.device_kind} has {room / 1e9:.3g}; about "
-        f"{fits} features would fit; pass {' or '.join(ways)}"
+        f"what belongs to features must fit the memory of the device, and so must the data where there are several "
+        f"devices; {G} x {data.n_samples} entries and {prior.K} factors need about {needed / 1e9:.3g} GB, "
+        f"{G * a_row / 1e9:.3g} of them for the data, and {device.device_kind} has {room / 1e9:.3g}; about "
+        f'{int(G * room / needed)} features would fit; pass fewer features or factors, or backend="cpu"'
     )
 
 

@@ -14,11 +14,12 @@ from ..kernels.contract import Array, GibbsRows, GibbsTerms, Message, RowStream,
 from ..kernels.jax.activations import activations, drawn_activations
 from ..kernels.jax.gibbs_rows import gibbs_pass
 from ..kernels.jax.library import JAX, host, jax, jnp, with_64_bits, x64
-from ..kernels.jax.problem import Kind, Problem
+from ..kernels.jax.problem import ROOM, Kind, Problem, dealt
 from ..kernels.jax.row_kernel import kernels_compile
 from ..kernels.jax.vi_modules import module_pass
 from ..kernels.jax.vi_rows import vi_pass
 from ..model import Prior
+from .jax_company import Company, beside
 from .jax_data import moments
 from .jax_moves import JaxMoves
 from .jax_shortcut import JaxGibbs, JaxVI, each_sample, stream_of
@@ -56,11 +57,22 @@ class JaxEngine(JaxMoves, JaxVerbs):
 
     def with_prior(self, prior: Prior) -> JaxEngine:
         """The same engine under another prior; the data stay where they are."""
-        return JaxEngine(self.data, prior, _problem=self.problem)
+        return type(self)(self.data, prior, _problem=self.problem)
 
     def scope(self) -> AbstractContextManager[Any]:
         """64-bit numbers in JAX, which also has them between calls."""
         return x64()
+
+    def company(self, n_chains: int) -> Company | None:
+        """For chains that fit the room that a pass may take, and of which a single one keeps no device busy."""
+        G, K = self.data.n_features, self.prior.K
+        of_one = 40 * G * K * (K if self.kind.masked or not self.kind.kernel else 4)
+        return Company(n_chains) if 1 < n_chains <= ROOM // of_one and not self.one_caller else None
+
+    def passed(self, run: Any, rows: Any, message: Message, *noise: Any) -> tuple[Any, Sums]:
+        """A row pass."""
+        after, sums = beside(run, (self.problem,), (rows, message, *noise), kind=self.kind)
+        return after, sums
 
     # ---- variational inference --------------------------------------------------------------------------------
 
@@ -68,7 +80,7 @@ class JaxEngine(JaxMoves, JaxVerbs):
     def vi_row_pass(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]:
         """A pass on the device; its sums come to the host."""
         run = module_pass if self.prior.n_modules > 1 else vi_pass
-        after, sums = run(self.problem, plain(rows), unnamed(message), kind=self.kind)
+        after, sums = self.passed(run, plain(rows), unnamed(message))
         sums = host(sums)
         own = VIRows(*after[: 6 if self.prior.n_modules > 1 else 4])
         return own, sums._replace(elbo=VITerms(*map(float, sums.elbo)), joint=GibbsTerms())
@@ -96,7 +108,7 @@ class JaxEngine(JaxMoves, JaxVerbs):
     @with_64_bits
     def gibbs_row_pass(self, rows: GibbsRows, message: Message, noise: RowStream) -> tuple[GibbsRows, Sums]:
         """A pass on the device; what has the size of the samples stays there, for the activations' step."""
-        after, sums = gibbs_pass(self.problem, rows, unnamed(message), noise, kind=self.kind)
+        after, sums = self.passed(gibbs_pass, rows, unnamed(message), noise)
         active, l2, joint = host((sums.active, sums.l2, sums.joint))
         own = rows._replace(Z=after.Z, L=after.L, tau=after.tau)
         return own, Sums(sums.LY, sums.LL, sums.LL_share, active, l2, joint=GibbsTerms(*map(float, joint)))
@@ -113,6 +125,13 @@ def lists_missing(data: Data) -> bool:
     return data.observed is not None and 2.0 * data.n_observed > data.n_features * data.n_samples
 
 
+def mask_of(data: Data) -> Any:
+    """(G, N) the entries that the mask names; empty where all are observed."""
+    if data.observed is None:
+        return np.zeros((0, 0), bool)
+    return ~data.observed if lists_missing(data) else data.observed
+
+
 def placed(data: Data, prior: Prior, half: bool, old: Problem | None) -> Problem:
     """What the kernels need, on the device; the data themselves as an engine before has them there."""
     G = data.n_features
@@ -122,52 +141,44 @@ def placed(data: Data, prior: Prior, half: bool, old: Problem | None) -> Problem
     a, shape = float(prior.noise_shape), float(prior.noise_shape) + half_count
     # densities.gamma_kl less its terms in log(rate) and 1 / rate, which the rows add.
     kl = (shape - a) * digamma(shape) - gammaln(shape) + gammaln(a) - a * np.log(rate) - shape
+    put = dealer(data.n_features, None if old is None else old.row_count)
     if old is None:
-        mask = np.zeros((0, 0), bool)
-        if data.observed is not None:
-            mask = ~data.observed if lists_missing(data) else data.observed
-        put = dealer(data.n_features)
-        Y, mask = put(data.Y.astype(np.float16) if half else data.Y), put(mask)
+        Y, mask = put(data.Y.astype(np.float16) if half else data.Y), put(mask_of(data))
         row_ss = moments(Y, 1)[1] if half else put(data.row_ss)
     else:
-        put = dealer(data.n_features, old.row_count)
         Y, mask, row_ss = old.Y, old.mask, old.row_ss
+    count = put(data.row_count)
     return Problem(
         Y=Y,
         mask=mask,
-        row_count=put(data.row_count),
+        row_count=count,
         row_ss=row_ss,
         tau_shape=put(shape),
-        noise_rate=put(rate),
+        noise_rate=put(rate, 1.0),
         group=put(prior.group_index if prior.grouped else np.zeros(0, np.int64)),
+        real=put(np.ones(G, bool) if len(count) > G else np.zeros(0, bool)),
         likelihood_constant=put(half_count @ digamma(shape)),
         noise_constant=put(-kl.sum()),
         gibbs_constant=put(np.sum(a * np.log(rate) - gammaln(a))),
     )
 
 
-def dealer(G: int, like: Any = None) -> Callable[[Any], Any]:
-    """Puts arrays on the devices: rows dealt out to as many as divide their number, sums over rows being left to XLA.
+def dealer(G: int, like: Any = None) -> Callable[..., Any]:
+    """Puts arrays on the devices: rows dealt out to all of them, sums over rows being left to XLA.
 
-    like: what was put there before.
+    Where the rows do not go round, some are made up at the end, zeros unless another `fill` is given: see
+    `Problem.real`. like: what was put there before.
     """
     devices = jax.devices() if like is None else list(like.sharding.device_set)
-    n = next(n for n in range(len(devices), 0, -1) if G % n == 0)
-    if jax.process_count() > 1 and n < len(devices):
-        raise ValueError(
-            f"n_features must be a multiple of the number of devices where processes share them; got {G} and "
-            f"{len(devices)}; leave {G % len(devices)} features out, or use one process"
-        )
+    n = len(devices)
     if n == 1:
-        return jnp.asarray
-    mesh = jax.sharding.Mesh(np.array(sorted(devices, key=lambda device: device.id)[:n]), ("rows",))
+        return lambda values, fill=0.0: jnp.asarray(values)
+    mesh = jax.sharding.Mesh(np.array(sorted(devices, key=lambda device: device.id)), ("rows",))
 
-    def put(values: Any) -> Any:
-        rows = ("rows",) if np.ndim(values) and len(values) == G else ()
-        own = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*rows))
-        if isinstance(values, jax.Array):
-            return jax.device_put(values, own)
-        return jax.make_array_from_callback(np.shape(values), own, lambda index: np.asarray(values)[index])
+    def put(values: Any, fill: float = 0.0) -> Any:
+        by_row = bool(np.ndim(values)) and len(values) == G
+        own = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*("rows",) * by_row))
+        return dealt(values, own, -(-G // n) * n if by_row else None, fill)
 
     return put
 

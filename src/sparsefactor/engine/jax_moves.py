@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from ..data import Data
 from ..kernels.contract import (
+    NONE,
     NOWHERE,
     Array,
     ColumnNoise,
@@ -17,9 +21,10 @@ from ..kernels.contract import (
 )
 from ..kernels.jax.column import Slab, columns_drawn
 from ..kernels.jax.library import with_64_bits
-from ..kernels.jax.moves import rotate, shear
+from ..kernels.jax.moves import data_products, rotate, shear
 from ..kernels.jax.problem import Kind, Problem
 from ..model import Beta, Prior
+from .jax_company import beside
 from .jax_turns import in_turn
 
 
@@ -31,10 +36,17 @@ class JaxMoves:
     problem: Problem
     kind: Kind
 
+    asked: Callable[..., Any]
+
+    def products(self, columns: GibbsColumns) -> Any:
+        """All that a move asks of the data."""
+        return self.asked(data_products, GibbsColumns(columns.F, NONE, NONE, columns.weight, NONE), join=1)
+
     @with_64_bits
     def gibbs_shear(self, rows: GibbsRows, columns: GibbsColumns, noise: ShearNoise) -> tuple[GibbsRows, Array]:
         """New rows and F (K, N), on the device, after shears (2.11)."""
-        Z, L, F = shear(self.problem, free(rows), columns, noise, kind=self.kind)
+        args = self.products(columns), free(rows), columns, noise
+        Z, L, F = beside(shear, (self.problem,), args, kind=self.kind)
         return rows._replace(Z=Z, L=L), F
 
     @with_64_bits
@@ -42,7 +54,8 @@ class JaxMoves:
         self, rows: GibbsRows, columns: GibbsColumns, noise: RotationNoise
     ) -> tuple[GibbsRows, Array, Array]:
         """New rows, F (K, N), on the device, and alpha (K, V?) after rotations (2.10)."""
-        Z, L, F, alpha = rotate(self.problem, free(rows), columns, noise, kind=self.kind)
+        args = self.products(columns), free(rows), columns, noise
+        Z, L, F, alpha = beside(rotate, (self.problem,), args, kind=self.kind)
         return rows._replace(Z=Z, L=L), F, np.array(alpha)
 
     @with_64_bits
@@ -55,9 +68,8 @@ class JaxMoves:
         beta = prior.inclusion if isinstance(prior.inclusion, Beta) else Beta(1, 1)
         rate = np.broadcast_to(np.asarray(prior.loading_rate, dtype=np.float64), V)
         slab = Slab(np.float64(prior.loading_shape), rate, np.float64(beta.a), np.float64(beta.b))
-        Z, L, alpha, logit = columns_drawn(
-            self.problem, free(rows), columns, noise, slab, kind=self.kind, learnt=learnt
-        )
+        args = self.products(columns), free(rows), columns, noise, slab
+        Z, L, alpha, logit = beside(columns_drawn, (self.problem,), args, kind=self.kind, learnt=learnt)
         new = np.array(alpha).reshape(columns.alpha.shape)
         return rows._replace(Z=Z, L=L), new, np.array(logit) if learnt else columns.logit.copy()
 
@@ -70,7 +82,7 @@ class JaxMoves:
         One row after the other is no work for a device: the rows whose turn it is, which are few, come to the host,
         and go back. Sums over all rows, before and after, are made where they are.
         """
-        Z, L, tau, F = in_turn(self.problem, self.kind, self.prior, free(rows), columns, noise)
+        Z, L, tau, F = in_turn(self, free(rows), columns, noise)
         return rows._replace(Z=Z, L=L, tau=tau), F
 
 

@@ -31,6 +31,7 @@ from ..kernels.jax.problem import Kind, Problem
 from ..kernels.protocol import Drawn
 from ..model import Prior
 from .jax_batch import Climb, climbed, most_together
+from .jax_company import beside
 from .jax_steps import column_step, gibbs_step, laid_out, parted, row_step, with_nones, without_terms
 
 SMALL = ("active", "l2", "members", "active_in")  # sums that the host looks at
@@ -142,9 +143,7 @@ class JaxGibbs:
     ) -> Drawn:
         """tau, z and l of every row, and F."""
         K, N = columns.F.shape
-        after, F, sums, small = gibbs_step(
-            self.problem,
-            self.arrays,
+        args = (
             GibbsRows(rows.Z, rows.L, rows.tau, member=rows.member if len(rows.member) else NOWHERE),
             GibbsColumns(
                 F=columns.F,
@@ -155,10 +154,9 @@ class JaxGibbs:
             ),
             np.array([*key, sweep, power], np.float64),
             NONE if normal is None else normal,
-            static=self.static,
-            kind=self.kind,
-            each=self.each,
         )
+        shared, static = (self.problem, self.arrays), {"static": self.static, "kind": self.kind, "each": self.each}
+        after, F, sums, small = beside(gibbs_step, shared, args, **static)
         active, l2, joint, explained, f2, largest = laid_out(host(small), K, N, self.kind.n_groups)
         sums = sums._replace(active=active, l2=l2, joint=joint, explained=explained, f2=f2)
         return Drawn(rows._replace(Z=after.Z, L=after.L, tau=after.tau), F, sums, largest)

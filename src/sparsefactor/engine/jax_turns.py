@@ -14,6 +14,7 @@ from ..kernels.jax.library import host, jax, jnp
 from ..kernels.jax.problem import Kind, Problem
 from ..kernels.jax.products import back
 from ..model import Prior
+from .jax_verbs import ByRow
 
 
 class Taken(NamedTuple):
@@ -31,14 +32,15 @@ class Taken(NamedTuple):
     M: Any  # (K, K) L'DL
 
 
-def in_turn(
-    problem: Problem, kind: Kind, prior: Prior, rows: GibbsRows, columns: GibbsColumns, noise: PrecisionNoise
-) -> tuple[Any, Any, Any, Any]:
+def in_turn(engine: Any, rows: GibbsRows, columns: GibbsColumns, noise: PrecisionNoise) -> tuple[Any, Any, Any, Any]:
     """New Z, L, tau and F."""
-    turn = (noise.start + np.arange(noise.n_rows)) % rows.L.shape[0]
+    turn = (noise.start + np.arange(noise.n_rows)) % engine.data.n_features
     L = rows.L * columns.scale
-    own = Taken(*map(np.array, host(taken(problem, rows._replace(L=L), columns.logit, turn, kind=kind))))
-    M = drawn(own, turn, prior, columns.alpha, noise)
+    C = engine.asked(back_products, ByRow(L * rows.tau[:, None]))
+    Y = engine.data_rows(turn)
+    rest = taken(engine.problem, rows._replace(L=L), columns.logit, turn, Y, C, kind=engine.kind)
+    own = Taken(*map(np.array, host(rest)))
+    M = drawn(own, turn, engine.prior, columns.alpha, noise)
     Z, L, tau = put_back(rows.Z, L, rows.tau, turn, own.Z, own.L, own.tau)
     sums = Sums(own.C, M - np.eye(len(M)), np.zeros((0, *M.shape)), NONE, NONE)
     return Z, L, tau, drawn_activations(sums, np.ones(own.C.shape[1]), noise.normal, each=False)
@@ -79,12 +81,16 @@ def drawn(own: Taken, turn: Any, prior: Prior, alpha: Array, noise: PrecisionNoi
 
 
 @partial(jax.jit, static_argnames="kind")
-def taken(problem: Problem, rows: GibbsRows, logit: Any, turn: Any, kind: Kind) -> Taken:
-    """From the device."""
-    weighted = rows.L * rows.tau[:, None]
-    odds = jnp.broadcast_to(gibbs_logit(logit, rows, problem).T, rows.L.shape)
+def back_products(problem: Problem, weighted: Any, kind: Kind) -> Any:
+    """(K, N) L'DY; weighted: (G, K) D L."""
+    return back(weighted.T, problem.Y, kind)
+
+
+@partial(jax.jit, static_argnames="kind")
+def taken(problem: Problem, rows: GibbsRows, logit: Any, turn: Any, Y: Any, C: Any, kind: Kind) -> Taken:
+    """From the device; Y: (n, N), C: (K, N)."""
+    odds = jnp.broadcast_to(gibbs_logit(logit, rows, problem, kind).T, rows.L.shape)
     group = problem.group[turn] if problem.group.shape[0] else jnp.zeros(turn.shape, jnp.int64)
-    Y = problem.Y[turn]
     return Taken(
         Y=Y.astype(jnp.float32) if Y.dtype == jnp.float16 else Y,
         row_ss=problem.row_ss[turn],
@@ -94,8 +100,8 @@ def taken(problem: Problem, rows: GibbsRows, logit: Any, turn: Any, kind: Kind) 
         L=rows.L[turn],
         tau=rows.tau[turn],
         logit=odds[turn],
-        C=back(weighted.T, problem.Y, kind),
-        M=weighted.T @ rows.L,
+        C=C,
+        M=(rows.L * rows.tau[:, None]).T @ rows.L,
     )
 
 

@@ -35,6 +35,7 @@ class RowVerbs(StartVerbs):
     data: Data
     prior: Prior
     one_caller: bool = False
+    compiles: bool = False
 
     def scope(self) -> AbstractContextManager[Any]:
         """To be entered by whoever computes with what this engine returned: nothing, for NumPy's arrays."""
@@ -43,6 +44,10 @@ class RowVerbs(StartVerbs):
     def with_threads(self, n_threads: int) -> Any:
         """The same engine: it has no threads."""
         return self
+
+    def company(self, n_chains: int) -> Any:
+        """None: chains are swept each on its own."""
+        return None
 
     @property
     def moves(self) -> tuple[str, ...]:
@@ -153,7 +158,8 @@ class RowVerbs(StartVerbs):
 
         A share `redrawn` of them comes from the prior; rate: (K, V?) inclusion rates, (0,) where inclusion is given.
         """
-        xp, prior, (key, sweep), (G, K) = self.on.xp, self.prior, stream_words(stream), rows.eta.shape
+        xp, prior, (key, sweep) = self.on.xp, self.prior, stream_words(stream)
+        G, K = self.data.n_features, rows.eta.shape[1]
         probability = np.broadcast_to(prior.by_row(rate) if len(rate) else prior.inclusion_matrix(), (G, K))
         L = []
         for part in self.row_chunks():

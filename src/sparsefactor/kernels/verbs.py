@@ -54,6 +54,7 @@ class Verbs(Protocol):
     data: Data
     prior: Prior
     one_caller: bool  # whether calls must come one at a time: two that wait for all devices would wait for each other
+    compiles: bool  # whether every number of factors is compiled for, which takes longer than many sweeps
 
     @property
     def moves(self) -> tuple[str, ...]:
@@ -62,6 +63,10 @@ class Verbs(Protocol):
 
     def scope(self) -> AbstractContextManager[Any]:
         """To be entered by whoever computes with what the engine returned."""
+        ...
+
+    def company(self, n_chains: int) -> Any:
+        """Where so many chains are swept in common calls: what each of their threads is to be a `member` of."""
         ...
 
     def with_prior(self, prior: Prior) -> Any:

@@ -68,10 +68,9 @@ class Chain:
         beta = power(self.sweep, self.plan.n_warmup) if self.plan.temper else 1.0
         self.state, info = self.gibbs.sweep(self.state, self.key, self.sweep, beta)
         self.log_joint, self.active = info.log_joint, info.n_active
-        before = self.kept
-        self.sweep += 1
-        if self.kept > before:
-            self.keep(before)
+        if self.plan.kept(self.sweep + 1) > self.kept:
+            self.keep(self.kept)
+        self.sweep += 1  # at last: a draw that could not be kept is none
 
     def keep(self, t: int) -> None:
         """Hand draw number t to the sink."""

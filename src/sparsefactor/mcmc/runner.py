@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, nullcontext
 
 from ..engine.threads import available_cores, single_blas_thread
 from .chain import Chain, Timer
@@ -44,13 +45,17 @@ def run_chains(
 ) -> None:
     """Bring every chain to its end.
 
-    On an interrupt, when one fails, or when the watcher has seen enough, all stop after their sweep and are saved.
+    On an interrupt, when one fails, or when the watcher has seen enough, all stop after their sweep and are saved; so
+    they do when memory is full, and there is a draw to show for it.
     """
     stop = threading.Event()
     # A pool of its own: the engine's threads serve the row passes of these chains.
-    n_workers = 1 if any(chain.gibbs.engine.one_caller for chain in chains) else workers(n_jobs, len(chains))
+    engine = chains[0].gibbs.engine
+    company = engine.company(len(chains))
+    n_workers = 1 if engine.one_caller else workers(n_jobs, len(chains)) if company is None else len(chains)
+    around = nullcontext if company is None else company.member
     with ThreadPoolExecutor(n_workers, "sparsefactor-chain") as pool:
-        futures = [pool.submit(_run, chain, stop, watcher, run, checkpoint_seconds) for chain in chains]
+        futures = [pool.submit(_run, chain, around, stop, watcher, run, checkpoint_seconds) for chain in chains]
         try:
             with display:
                 waiting = set(futures)
@@ -65,12 +70,19 @@ def run_chains(
             stop.set()
         for future in futures:
             future.result()
+    if watcher.full is not None and not any(chain.kept for chain in chains):
+        raise watcher.full
 
 
 def _run(
-    chain: Chain, stop: threading.Event, watcher: Watcher, run: RunFolder | None, checkpoint_seconds: float
+    chain: Chain,
+    around: Callable[[], AbstractContextManager[None]],
+    stop: threading.Event,
+    watcher: Watcher,
+    run: RunFolder | None,
+    checkpoint_seconds: float,
 ) -> None:
-    with single_blas_thread():  # this thread's own, where a BLAS has one for each
+    with around(), single_blas_thread():  # this thread's own, where a BLAS has one for each
         _advance(chain, stop, watcher, run, checkpoint_seconds)
 
 
@@ -79,7 +91,12 @@ def _advance(
 ) -> None:
     timer = Timer(checkpoint_seconds)
     while not chain.done and not stop.is_set():
-        chain.advance()
+        try:
+            chain.advance()
+        except MemoryError as problem:  # the chain is where it was before this sweep
+            stop.set()
+            watcher.out_of_memory(problem)
+            break
         try:
             if watcher.tell(chain):
                 stop.set()

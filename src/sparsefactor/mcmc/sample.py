@@ -172,6 +172,8 @@ def sample(
         data, prior = prepared(X, prior, n_factors, read=reader_for(client, n_chains), **settings)
         stretches = stretches_of(data, prior, options, watcher, bars)
         result, verdict = run_until(stretches, options, watcher)
+    if watcher.full is not None:
+        warn(f"sampling ended early, and the draws so far are returned: {watcher.full}", SamplingWarning)
     if not verdict.ok:
         warn(verdict.text, SamplingWarning)
     return result

@@ -40,7 +40,8 @@ def run_until(stretches: Iterator[MCMCPosterior], options: Options, watcher: Wat
         stretch += 1
     result.record["trusted"] = verdict.ok
     if watcher.stopped:
-        result.record["ended"] = f"stopped by the callback with {n_draws} draws of {result.n_chains} chains"
+        why = "by the callback" if watcher.full is None else "since memory was full,"
+        result.record["ended"] = f"stopped {why} with {n_draws} draws of {result.n_chains} chains"
     elif options.until is None:
         result.record["ended"] = f"n_draws={n_draws} were asked for"
     elif verdict.ok:

@@ -97,6 +97,12 @@ class Watcher:
         self.begun, self.lock = time.monotonic(), threading.Lock()
         self.log_joints: dict[int, float] = {}
         self.stopped = False
+        self.full: MemoryError | None = None  # which has ended the run
+
+    def out_of_memory(self, problem: MemoryError) -> None:
+        """All is to stop with the draws that there are."""
+        with self.lock:
+            self.stopped, self.full = True, problem
 
     def tell(self, chain: Chain) -> bool:
         """Whether all is to stop."""

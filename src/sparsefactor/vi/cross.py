@@ -29,9 +29,9 @@ def crossed(hops: Hops, one: VIState, other: VIState) -> tuple[CAVI, VIState] | 
     if not hops.exchangeable or not len(new):
         return None
     new = new[np.argsort(-cavi.strength(other)[new], kind="stable")][:MOST]
-    wide = hops.kit(len(mine) + len(new))[0]
+    wide = hops.kit(hops.size(len(mine) + len(new)))[0]
     rows, columns = hops.resized(cavi, wide, one)
-    places = np.arange(len(mine), wide.prior.K)
+    places = np.arange(len(mine), len(mine) + len(new))
     return wide, with_factors(wide, one._replace(rows=rows, columns=columns), places, other, new)
 
 

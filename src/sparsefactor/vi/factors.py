@@ -19,6 +19,7 @@ def taken(
     signs: NDArray[Any] | None = None,
 ) -> tuple[VIRows, VIColumns]:
     """q of the factors in `order`, of which those with a negative sign are turned round."""
+    columns = VIColumns(*map(np.asarray, columns))  # wherever they were: an engine may compile each step on its own
     sign = np.ones(len(order)) if signs is None else signs.astype(np.float64)
 
     def of(values: Array) -> Array:

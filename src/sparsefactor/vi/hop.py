@@ -62,7 +62,12 @@ class Hops:
         """How many factors a run needs."""
         K = self.whole.prior.K
         used = K - int(holds_nothing(self.whole, state).sum())
-        return used + SPARE if self.exchangeable else K
+        return self.size(used + SPARE) if self.exchangeable else K
+
+    def size(self, n: int) -> int:
+        """With how many factors to run for n: where each number is compiled for, that of the race, or little more."""
+        K = self.whole.prior.K
+        return K + SPARE * max(1, -(-(n - K) // SPARE)) if self.whole.engine.compiles else n
 
     def kit(self, K: int) -> tuple[CAVI, Gibbs]:
         """Both methods' sweeps for K factors."""

@@ -172,9 +172,11 @@ def fetched(ref: Ref) -> Any:
 class JournalEngine:
     """An engine whose answers are noted. It has no shortcut: what is so small needs none of this."""
 
+    one_caller = True  # answers are noted in the order in which they were asked for
+
     def __init__(self, inner: Any, notes: Notes) -> None:
         self.inner, self.notes = inner, notes
-        self.data, self.prior, self.name = inner.data, inner.prior, inner.name
+        self.data, self.prior, self.name, self.compiles = inner.data, inner.prior, inner.name, inner.compiles
 
     @property
     def replaying(self) -> bool:
@@ -189,6 +191,9 @@ class JournalEngine:
     def scope(self) -> AbstractContextManager[Any]:
         scope: AbstractContextManager[Any] = self.inner.scope()
         return scope
+
+    def company(self, n_chains: int) -> None:
+        """None: a search has no chains."""
 
     def with_prior(self, prior: Prior) -> JournalEngine:
         return JournalEngine(self.inner.with_prior(prior), self.notes)

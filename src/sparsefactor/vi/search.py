@@ -11,6 +11,7 @@ on:      the best goes on until hop after hop has found nothing better
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ from ..start import PORTFOLIO, given, starts
 from .cavi import CAVI
 from .cross import crossed
 from .elsewhere import Alone, Workers
-from .hop import SPARE, SWEEPS, Hops
+from .hop import EVERY, SPARE, SWEEPS, Hops
+from .rehearsal import Rehearsal, try_climb, try_run
 from .shear import WORTH
 from .together import advance, side_by_side
 from .trial import CANDIDATES, FIRST_LOOK, SETTLE, WEAKEST, Tolerance, Trial
@@ -70,6 +72,7 @@ class Search:
         self.told: dict[str, Any] = {"hops": 0, "returns": 0}
         self.ends: list[float] = []  # ELBOs of the optima that climbs have ended in
         self.hops = Hops(cavi, options.seed)
+        self.rehearsal = Rehearsal({})
         self.crew: Alone | Workers = Alone() if jobs is None else Workers(jobs, self)
 
     def run(self) -> None:
@@ -78,6 +81,10 @@ class Search:
         if self.auto:  # where some are given, half of the others will do
             n_trials = len(PORTFOLIO) // (2 if given(options.init) else 1)
         cavi = self.racer()
+        if cavi is not self.cavi and cavi.engine.compiles and not cavi.engine.one_caller:
+            gibbs = self.hops.kit(cavi.prior.K)[1]
+            parts = {"climb": partial(try_climb, self.cavi), "hop": partial(try_run, cavi, gibbs, EVERY)}
+            self.rehearsal = Rehearsal(parts)
         for number, start in enumerate(starts(cavi.engine, options.init, n_trials, options.seed)):
             state = cavi.start(start.L, start.F)
             tell = self.watcher.tell if self.watcher.is_needed else None
@@ -145,6 +152,7 @@ class Search:
         if trial.cavi is self.cavi:
             return trial
         K, max_iter = self.cavi.prior.K, self.options.max_iter
+        self.rehearsal.wait("climb")
         if climb:
             trial.polish(max_iter, self.coarse, self.rng(trial), kicks=0)
             if trial.iterations + (trial.cavi.prior.K - K) * SHRINKING < max_iter:
@@ -220,6 +228,7 @@ class Search:
 
     def excursion(self, lineage: Trial, number: int, sweeps: int) -> tuple[Trial, Trial | None]:
         """Where a hop ends, and, where that is elsewhere but not higher, what the two make together."""
+        self.rehearsal.wait("hop")
         new = self.arrived(lineage.branch(*self.hops.from_state(lineage.state, number, sweeps)))
         if self.is_better(new, lineage) or self.came_back(new, lineage):
             return new, None

@@ -32,6 +32,7 @@ class DaskEngine:
     """
 
     one_caller = False
+    compiles = False
 
     def __init__(
         self,
@@ -101,6 +102,9 @@ class DaskEngine:
         """That of the engine on the workers."""
         scope: AbstractContextManager[Any] = self.local.scope()
         return scope
+
+    def company(self, n_chains: int) -> None:
+        """None: see `RowVerbs.company`."""
 
     def with_prior(self, prior: Prior) -> DaskEngine:
         """The same engine and data under another prior."""

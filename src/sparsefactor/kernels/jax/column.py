@@ -11,7 +11,7 @@ from .gibbs_rows import gibbs_logit
 from .library import jax, jnp, lax, special
 from .moves import residual
 from .noise import move_noise
-from .problem import Kind, Problem
+from .problem import Kind, Problem, never_unless_real, of_real
 
 
 class Slab(NamedTuple):
@@ -35,24 +35,31 @@ class Column(NamedTuple):
 
 @partial(jax.jit, static_argnames=("kind", "learnt"))
 def columns_drawn(
-    problem: Problem, rows: GibbsRows, columns: GibbsColumns, noise: ColumnNoise, slab: Slab, kind: Kind, learnt: bool
+    problem: Problem,
+    b: Any,
+    rows: GibbsRows,
+    columns: GibbsColumns,
+    noise: ColumnNoise,
+    slab: Slab,
+    kind: Kind,
+    learnt: bool,
 ) -> tuple[Any, Any, Any, Any]:
-    """New Z, L (G, K), alpha (K, V) and logit."""
+    """New Z, L (G, K), alpha (K, V) and logit; b: as in `data_products`."""
     Z, L, F = rows.Z.T == 1, rows.L.T * columns.scale[:, None], columns.F
     K, G = L.shape
     V = kind.n_groups
     member = problem.group if V > 1 else jnp.zeros(G, jnp.int64)
-    given = gibbs_logit(columns.logit, rows, problem)
+    given = gibbs_logit(columns.logit, rows, problem, kind)
 
     def one_factor(d: Any, now: Any) -> Any:
         Z, L, alpha, logit = now
         k = noise.order[d]
-        r, grams = residual(problem, F, L, rows.tau, columns.weight, k, jnp.arange(K) == k, kind)
+        r, grams = residual(problem, b, F, L, rows.tau, columns.weight, k, jnp.arange(K) == k, kind)
         squared = rows.tau * grams[k]
 
         def one_group(v: Any, now: Any) -> Any:
             alpha, logit = now
-            own = member == v
+            own = of_real((member == v).astype(jnp.float64), problem) == 1.0
             column = Column(r, squared, given[k], own, jnp.sum(own).astype(jnp.float64))
             target = partial(density, column=column, slab=slab, v=v, learnt=learnt)
             ahead = partial(proposal_density, size=column.size, slab=slab, v=v, learnt=learnt)
@@ -68,7 +75,7 @@ def columns_drawn(
 
         alpha, logit = lax.fori_loop(0, V, one_group, (alpha, logit))
         precision = alpha[k, member]
-        odds = logit[member if V > 1 else jnp.zeros(G, jnp.int64), k] if learnt else given[k]
+        odds = never_unless_real(logit[member, k], problem) if learnt else given[k]
         c = squared + precision
         uniform, normal = move_noise(noise.stream, d, jnp.arange(G), 1)
         new_z = uniform < special.expit(odds + 0.5 * jnp.log(precision / c) + 0.5 * r**2 / c)

@@ -12,7 +12,7 @@ from typing import Any
 from ..contract import GibbsRows, GibbsTerms, Message, RowStream, Sums
 from .library import jax, jnp, lax, special
 from .noise import normals, standard_gamma, uniforms
-from .problem import Kind, Problem, by_row, group_sums, logit_by_row, row_parts
+from .problem import Kind, Problem, by_row, group_sums, logit_by_row, never_unless_real, of_real, row_parts
 from .products import back, times
 from .row_kernel import MOST_FACTORS, drawn_rows
 from .vi_rows import diagonal, loading_products, product, row_grams
@@ -21,12 +21,12 @@ BLOCK = 6  # factors between two passes over the inverses
 
 
 def gibbs_row_pass(
-    problem: Problem, rows: GibbsRows, message: Message, stream: RowStream, kind: Kind
+    problem: Problem, rows: GibbsRows, message: Message, stream: RowStream, kind: Kind, first: Any = 0
 ) -> tuple[GibbsRows, Sums]:
-    """tau, z and l of every row, and what the columns need of them."""
+    """tau, z and l of every row, and what the columns need of them; first: the number of the first row."""
     G, K = rows.L.shape
-    b, L, numbers = times(problem.Y, message.F, kind), rows.L.T * message.scale[:, None], jnp.arange(G)
-    alpha, logit = by_row(message.alpha, problem), gibbs_logit(message.logit, rows, problem)
+    b, L, numbers = times(problem.Y, message.F, kind), rows.L.T * message.scale[:, None], first + jnp.arange(G)
+    alpha, logit = by_row(message.alpha, problem), gibbs_logit(message.logit, rows, problem, kind)
     done = []
     kernel = kind.kernel and K <= MOST_FACTORS
     for part in row_parts(G, 40 * K * (K if kind.masked or not kernel else 4)):
@@ -41,7 +41,7 @@ def gibbs_row_pass(
     if kind.feature_noise:
         log_tau = jnp.log(tau)
         density = (kind.noise_shape - 1.0) * log_tau - problem.noise_rate * tau
-        noise = jnp.sum(0.5 * problem.row_count * log_tau + density) + problem.gibbs_constant
+        noise = jnp.sum(of_real(0.5 * problem.row_count * log_tau + density, problem)) + problem.gibbs_constant
         joint = joint._replace(weighted_ss=jnp.sum(tau * problem.row_ss), noise=noise)
     sums = Sums(
         LY=back(tau * L, problem.Y, kind),
@@ -57,9 +57,11 @@ def gibbs_row_pass(
 gibbs_pass = partial(jax.jit, static_argnames="kind")(gibbs_row_pass)
 
 
-def gibbs_logit(logit: Any, rows: GibbsRows, problem: Problem) -> Any:
+def gibbs_logit(logit: Any, rows: GibbsRows, problem: Problem, kind: Kind) -> Any:
     """(K, 1 or G) each row's own prior log odds, of logit (1, V or G, K), or (M, K) where rows are in modules."""
-    return logit[rows.member].T if rows.member.shape[0] else logit_by_row(logit, problem)
+    if rows.member.shape[0]:
+        return never_unless_real(logit[rows.member].T, problem)
+    return logit_by_row(logit, problem, kind)
 
 
 def draw(
@@ -78,7 +80,8 @@ def draw(
     linear, odds = tau * b, logit + 0.5 * jnp.log(alpha)
     if kind.kernel and K <= MOST_FACTORS:
         own = A, alpha, odds, linear, tau, Z, uniform, normal
-        return *drawn_rows(*own, interpret=kind.kernel == "interpreted"), tau
+        run = partial(drawn_rows, interpret=kind.kernel == "interpreted")
+        return *(jax.custom_batching.sequential_vmap(run) if kind.in_company else run)(*own), tau
     Z = inclusions(A, alpha, odds, linear, tau, Z, uniform)
     return Z, draw_loadings(A, alpha, linear, tau, Z, normal), tau
 

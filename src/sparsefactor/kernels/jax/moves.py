@@ -29,29 +29,35 @@ def row_products(problem: Problem, F: Any, weighted: Any, kind: Kind) -> Any:
     return total - listed if kind.lists_missing else listed
 
 
-def residual(problem: Problem, F: Any, L: Any, tau: Any, weight: Any, q: Any, without: Any, kind: Kind) -> Residual:
-    """Of factor q, with the factors `without` (K,) taken out of the fit; L: (K, G)."""
-    weighted = weight * F[q]
-    grams = row_products(problem, F, weighted, kind)
+@partial(jax.jit, static_argnames="kind")
+def data_products(problem: Problem, columns: GibbsColumns, kind: Kind) -> Any:
+    """(K, G) sums over each row's samples of weight y f: all that a move asks of the data, which it reads once."""
+    return times(problem.Y, (columns.F * columns.weight).T, kind)
+
+
+def residual(
+    problem: Problem, b: Any, F: Any, L: Any, tau: Any, weight: Any, q: Any, without: Any, kind: Kind
+) -> Residual:
+    """Of factor q, with the factors `without` (K,) taken out of the fit; b: as in `data_products`, L: (K, G)."""
+    grams = row_products(problem, F, weight * F[q], kind)
     rest = jnp.where(without[:, None], 0.0, L)
-    linear = tau * (times(problem.Y, weighted[:, None], kind)[0] - jnp.sum(rest * grams, axis=0))
-    return Residual(linear, grams)
+    return Residual(tau * (b[q] - jnp.sum(rest * grams, axis=0)), grams)
 
 
 @partial(jax.jit, static_argnames="kind")
 def shear(
-    problem: Problem, rows: GibbsRows, columns: GibbsColumns, noise: ShearNoise, kind: Kind
+    problem: Problem, b: Any, rows: GibbsRows, columns: GibbsColumns, noise: ShearNoise, kind: Kind
 ) -> tuple[Any, Any, Any]:
-    """New Z, L (G, K) and F after shears along D factors."""
+    """New Z, L (G, K) and F after shears along D factors; b: as in `data_products`."""
     Z, L, F, tau = rows.Z.T == 1, rows.L.T * columns.scale[:, None], columns.F, rows.tau
     K, G = L.shape
-    alpha, logit = by_row(columns.alpha, problem), gibbs_logit(columns.logit, rows, problem)
+    alpha, logit = by_row(columns.alpha, problem), gibbs_logit(columns.logit, rows, problem, kind)
     D, _, P = noise.step.shape
 
     def along(d: Any, now: Any) -> Any:
-        Z, L, F = now
+        Z, L, F, b = now
         q = noise.order[d]
-        left, grams = residual(problem, F, L, tau, columns.weight, q, jnp.arange(K) == q, kind)
+        left, grams = residual(problem, b, F, L, tau, columns.weight, q, jnp.arange(K) == q, kind)
         squared = tau * grams[q]
         c = squared + alpha[q]
         offset = logit[q] + 0.5 * jnp.log(alpha[q] / c)
@@ -74,26 +80,26 @@ def shear(
         uniform, normal = move_noise(noise.stream, d, jnp.arange(G), 1)
         new_z = uniform < special.expit(offset + 0.5 * r**2 / c)
         new_l = jnp.where(new_z, r / c + normal[0] / jnp.sqrt(c), 0.0)
-        return Z.at[q].set(new_z), L.at[q].set(new_l), F + total[:, None] * F[q]
+        return Z.at[q].set(new_z), L.at[q].set(new_l), F + total[:, None] * F[q], b + total[:, None] * b[q]
 
-    Z, L, F = lax.fori_loop(0, D, along, (Z, L, F))
+    Z, L, F, _ = lax.fori_loop(0, D, along, (Z, L, F, b))
     return Z.T.astype(jnp.int8), L.T, F
 
 
 @partial(jax.jit, static_argnames="kind")
 def rotate(
-    problem: Problem, rows: GibbsRows, columns: GibbsColumns, noise: RotationNoise, kind: Kind
+    problem: Problem, b: Any, rows: GibbsRows, columns: GibbsColumns, noise: RotationNoise, kind: Kind
 ) -> tuple[Any, Any, Any, Any]:
-    """New Z, L (G, K), F and alpha after rotations of P pairs."""
+    """New Z, L (G, K), F and alpha after rotations of P pairs; b: as in `data_products`."""
     Z, L, tau = rows.Z.T == 1, rows.L.T * columns.scale[:, None], rows.tau
-    logit = gibbs_logit(columns.logit, rows, problem)
+    logit = gibbs_logit(columns.logit, rows, problem, kind)
     K, G = L.shape
 
     def one_pair(p: Any, now: Any) -> Any:
-        Z, L, F, alpha = now
+        Z, L, F, b, alpha = now
         pair = noise.pairs[p]
         out = (jnp.arange(K) == pair[0]) | (jnp.arange(K) == pair[1])
-        seen = [residual(problem, F, L, tau, columns.weight, pair[i], out, kind) for i in range(2)]
+        seen = [residual(problem, b, F, L, tau, columns.weight, pair[i], out, kind) for i in range(2)]
         r = jnp.stack([one.linear for one in seen])
         B = tau * jnp.stack([jnp.stack([seen[i].grams[pair[j]] for j in range(2)]) for i in range(2)])
         odds, turn = logit[pair], jnp.eye(2)
@@ -118,9 +124,11 @@ def rotate(
         turn = jnp.where(good, rotation(angle) @ turn, turn)
         r, B = turned(turn, r, B)
         new_z, new_l = draw_pair(r, B, own, odds, *move_noise(noise.stream, p, jnp.arange(G), 2))
-        return Z.at[pair].set(new_z), L.at[pair].set(new_l), F.at[pair].set(turn @ F[pair]), alpha
+        F, b = (values.at[pair].set(turn @ values[pair]) for values in (F, b))
+        return Z.at[pair].set(new_z), L.at[pair].set(new_l), F, b, alpha
 
-    Z, L, F, alpha = lax.fori_loop(0, noise.pairs.shape[0], one_pair, (Z, L, columns.F, columns.alpha))
+    begin = Z, L, columns.F, b, columns.alpha
+    Z, L, F, _, alpha = lax.fori_loop(0, noise.pairs.shape[0], one_pair, begin)
     return Z.T.astype(jnp.int8), L.T, F, alpha
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..contract import Message, Sums, VIRows
 from .library import jax, jnp, lax, special
-from .problem import Kind, Problem, row_parts
+from .problem import Kind, Problem, of_real, row_parts
 from .products import back, packing, times
 from .vi_rows import diagonal, elbo_of, new_tau, row_grams, safe_log, shared_out
 
@@ -24,6 +24,7 @@ def module_row_pass(problem: Problem, rows: VIRows, message: Message, kind: Kind
         A = row_grams(own.mask, message, problem.Y.dtype, kind) if kind.masked else message.gram
         done.append(settle(own, A, b[:, part], [a[..., part] for a in state], rows.tau[part], message, kind))
     mu, s2, within, member, tau = (jnp.concatenate([d[i] for d in done], axis=-1) for i in range(5))
+    everyone, member = member, of_real(member, problem)
     # Memberships add up to one but for rounding.
     eta = jnp.minimum(jnp.sum(within * member, axis=1), 1.0)
     square = eta * (mu**2 + s2)
@@ -38,7 +39,7 @@ def module_row_pass(problem: Problem, rows: VIRows, message: Message, kind: Kind
         members=jnp.sum(member, axis=1),
         active_in=jnp.einsum("kmg,mg->km", within, member),
     )
-    return VIRows(mu.T, s2.T, eta.T, tau, member.T, jnp.moveaxis(within, 2, 0)), sums
+    return VIRows(mu.T, s2.T, eta.T, tau, everyone.T, jnp.moveaxis(within, 2, 0)), sums
 
 
 module_pass = partial(jax.jit, static_argnames="kind")(module_row_pass)
@@ -85,8 +86,8 @@ def settle(problem: Problem, A: Any, b: Any, state: Any, tau: Any, message: Mess
     divergence = message.log_weight[:, None] + jnp.sum(gain, axis=0)
     rss = module_rss(y_square, A, b, mu, s2, within)
     member = jax.nn.softmax(divergence - 0.5 * tau * rss, axis=0)
-    likelihood = likelihood - 0.5 * jnp.sum(tau * member * rss)
-    loadings = jnp.sum(member * (divergence - safe_log(member)))
+    likelihood = likelihood - 0.5 * jnp.sum(tau * of_real(member, problem) * rss)
+    loadings = jnp.sum(of_real(member * (divergence - safe_log(member)), problem))
     return mu, s2, within, member, tau, jnp.stack([likelihood, loadings, noise])
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..contract import Message, Sums, VIRows, VITerms
 from .library import jax, jnp, lax, special
-from .problem import Kind, Problem, by_row, group_sums, logit_by_row, row_parts
+from .problem import Kind, Problem, by_row, group_sums, logit_by_row, of_real, row_parts
 from .products import back, mask_back, mask_times, packing, times
 
 
@@ -19,7 +19,11 @@ def vi_row_pass(problem: Problem, rows: VIRows, message: Message, kind: Kind) ->
     G, K = rows.mu.shape
     b = times(problem.Y, message.F, kind)
     state = (rows.mu.T * message.scale[:, None], rows.s2.T * message.scale[:, None] ** 2, rows.eta.T, rows.tau)
-    prior = by_row(message.alpha, problem), by_row(message.log_alpha, problem), logit_by_row(message.logit, problem)
+    prior = (
+        by_row(message.alpha, problem),
+        by_row(message.log_alpha, problem),
+        logit_by_row(message.logit, problem, kind),
+    )
     if kind.masked:
         done = []
         for part in row_parts(G, 16 * K * K):
@@ -116,7 +120,7 @@ def new_tau(problem: Problem, rss: Any, kind: Kind) -> tuple[Any, Any, Any]:
     # A sum of squares formed by differences may round below zero.
     rate = problem.noise_rate + 0.5 * jnp.maximum(rss, 0.0)
     log_rate = jnp.log(rate)
-    noise = kind.noise_shape * log_rate + problem.tau_shape * problem.noise_rate / rate
+    noise = of_real(kind.noise_shape * log_rate + problem.tau_shape * problem.noise_rate / rate, problem)
     return problem.tau_shape / rate, -0.5 * jnp.sum(problem.row_count * log_rate), -jnp.sum(noise)
 
 
@@ -140,7 +144,7 @@ def shared_out(problem: Problem, outer: Any, LL: Any, kind: Kind) -> tuple[Any, 
     """LL and LL_share, where outer(part) gives the lower halves (P, rows) of some rows' matrices, and LL their sum."""
     _, _, place = packing(LL.shape[0])
     total: Any = 0.0
-    for part in row_parts(problem.Y.shape[0], 16 * LL.shape[0] ** 2):
+    for part in row_parts(problem.row_count.shape[0], 16 * LL.shape[0] ** 2):
         total = total + mask_back(problem.mask[part], outer(part), problem.Y.dtype)
     share = total.T[:, place]
     return (LL, -share) if kind.lists_missing else (jnp.zeros_like(LL), share)
