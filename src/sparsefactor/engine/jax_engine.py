@@ -70,7 +70,9 @@ class JaxEngine(JaxMoves, JaxVerbs):
         return Company(n_chains) if 1 < n_chains <= ROOM // of_one and not self.one_caller else None
 
     def passed(self, run: Any, rows: Any, message: Message, *noise: Any) -> tuple[Any, Sums]:
-        """A row pass."""
+        """A row pass; rows may also be the host's."""
+        if self.problem.real.shape[0]:
+            rows = type(rows)(*(self.with_rows(a, a.dtype) if len(a) else a for a in rows))
         after, sums = beside(run, (self.problem,), (rows, message, *noise), kind=self.kind)
         return after, sums
 

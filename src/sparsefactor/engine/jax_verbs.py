@@ -186,7 +186,10 @@ class JaxVerbs(RowVerbs):
 
     def vi_sort(self, rows: VIRows, member: Any) -> tuple[VIRows, Array, Array]:
         """The rows in modules as `member` says, and sums: (M,) members and (K, M) E[z] of each module's."""
-        return super().vi_sort(rows, self.with_rows(member))
+        member = self.with_rows(member)
+        if self.problem.real.shape[0]:  # what is made up must be somewhere, too
+            member = jnp.where(self.problem.real[:, None], member, 1.0 / member.shape[1])
+        return super().vi_sort(rows, member)
 
     def vi_shears(self, rows: VIRows, message: Message) -> Any:
         """What a search for shears asks of the rows (3.15)."""
