@@ -120,6 +120,7 @@ def fit_under(client, how, when: int, X, monkeypatch, caplog, after: float = 0.0
     """
     for room in ("engine.dask.places", "jobs"):
         monkeypatch.setattr(f"sparsefactor.{room}.LEAST_PATIENCE", 4.0)
+    monkeypatch.setattr("sparsefactor.jobs.ANSWERED", 5.0)
     caplog.clear()
     pid, told = random.choice(list(client.run(os.getpid).values())), []
 
@@ -310,6 +311,7 @@ def test_whoever_looks_on_can_end_a_search_that_is_spread(client):
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_worker_is_lost_with_trials_or_hops(rugged, how, monkeypatch):
     monkeypatch.setattr("sparsefactor.jobs.LEAST_PATIENCE", 4.0)
+    monkeypatch.setattr("sparsefactor.jobs.ANSWERED", 5.0)
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     rng = random.Random(int(how))
     for _ in range(10):

@@ -7,6 +7,8 @@ not answered for long, is made by another, with the same result.
 from __future__ import annotations
 
 import logging
+import os
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError
@@ -21,18 +23,20 @@ logger = logging.getLogger("sparsefactor")
 PATIENCE, LEAST_PATIENCE = 10.0, 60.0
 FIRST_PATIENCE = 300.0  # while no job has come back, and kernels are compiled
 LOOK = 0.5  # seconds between looks
+ANSWERED = 30.0  # seconds in which a worker answers a question
 
 
 class Jobs:
     """Calls of functions of one value, which every worker is sent once."""
 
     def __init__(self, client: Any, values: Any) -> None:
-        check_client(client)
+        there = check_client(client)
         self.client, self.values = client, values
-        self.threads = sum(int(worker["nthreads"]) for worker in present(client).values())
-        self.shared = client.scatter(values, broadcast=True)
+        known = present(client)
+        self.threads = sum(int(known[worker]["nthreads"]) for worker in there if worker in known)
+        self.suspects = set(known) - set(there)  # workers that have not answered
+        self.shared = self.share()
         self.longest, self.last = 0.0, time.monotonic()
-        self.suspects: set[str] = set()  # workers that have not answered
 
     def begin(self, function: Callable[..., Any], *args: Any) -> Job:
         """A call, which is made while others are waited for."""
@@ -49,7 +53,12 @@ class Jobs:
     def renew(self, lost: Any) -> None:
         """Send the value again, unless another job has done so."""
         if self.shared is lost:
-            self.shared = self.client.scatter(self.values, broadcast=True)
+            self.shared = self.share()
+
+    def share(self) -> Any:
+        """The value on every worker that answers."""
+        others = [worker for worker in present(self.client) if worker not in self.suspects]
+        return self.client.scatter(self.values, broadcast=True, workers=others or None)
 
     def is_late(self, begun: float, attempts: int) -> bool:
         """Twice as much is allowed for each further attempt: it may be the job that takes long."""
@@ -127,16 +136,36 @@ def workers_of(client: Any) -> list[str]:
 
 
 def on_each_worker(client: Any, question: Callable[[], Any]) -> dict[str, Any]:
-    """What each worker says to a question; one that is gone by now has no say."""
-    found = client.run(question, on_error="return")
-    for said in found.values():
+    """What each worker says to a question; one that is gone by now, or does not answer for long, has no say."""
+    found: dict[str, Any] = {}
+
+    def ask(worker: str) -> None:
+        try:
+            found.update(client.run(question, workers=[worker], on_error="return"))
+        except (OSError, KeyError, ValueError):  # it is gone
+            return
+
+    # In threads, since `run` waits for a process that was stopped until the scheduler gives it up.
+    asking = [threading.Thread(target=ask, args=(worker,), daemon=True) for worker in workers_of(client)]
+    for thread in asking:
+        thread.start()
+    until = time.monotonic() + ANSWERED
+    for thread in asking:
+        thread.join(max(0.0, until - time.monotonic()))
+    told = dict(found)
+    for said in told.values():
         if isinstance(said, Exception) and not isinstance(said, OSError):
             raise said
-    return {worker: said for worker, said in found.items() if not isinstance(said, OSError)}
+    return {worker: said for worker, said in told.items() if not isinstance(said, OSError)}
 
 
-def check_client(client: Any) -> None:
-    """Refuse what is no client, and workers that could not take part."""
+def answering(client: Any) -> list[str]:
+    """The workers that answer, in an order of their own."""
+    return sorted(on_each_worker(client, os.getpid))
+
+
+def check_client(client: Any) -> list[str]:
+    """Refuse what is no client, and workers that could not take part; those that answer."""
     try:
         from distributed import Client
     except ImportError as problem:
@@ -155,10 +184,14 @@ def check_client(client: Any) -> None:
         except ImportError:
             return None
 
-    for worker, version in on_each_worker(client, version_here).items():
+    found = on_each_worker(client, version_here)
+    for worker, version in found.items():
         if version != __version__:
             what = "has none" if version is None else f"has version {version}"
             raise RuntimeError(
                 f"every worker must have sparsefactor {__version__}, as this process has; {worker} {what}; install the "
                 "same version there"
             )
+    if not found:
+        raise RuntimeError(f"a worker must answer; none did within {ANSWERED:.0f} s; look at the workers' logs")
+    return list(found)

@@ -57,5 +57,8 @@ class Here:
     def sync(self, function, **settings):
         return function(**settings)
 
+    def run(self, question, workers, on_error):
+        return dict.fromkeys(workers, 0)
+
     def submit(self, make, *args, **settings):
         return Future(Actor(make(*args)))

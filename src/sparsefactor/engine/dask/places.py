@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...jobs import present, workers_of
+from ...jobs import answering, present
 from .passing import passed_on
 from .shard import Call, Key, NotPassedOnError, Reply, Shard, ShardLostError
 from .workers import shard_bounds
@@ -45,7 +45,7 @@ class Shards:
     def __init__(self, client: Any, shape: tuple[int, int], masked: bool = False) -> None:
         """shape: (G, N). masked: rows are dealt out by span, since what samples add to Gram matrices is summed so."""
         self.client, self.shape = client, shape
-        workers = workers_of(client)
+        workers = answering(client)
         self.bounds = shard_bounds(*shape, len(workers), masked)
         self.lock = threading.RLock()
         self.number, self.passings = 0, 0  # of the last call, and of the last message that was passed on
