@@ -13,6 +13,7 @@ from sparsefactor.engine import build_engine
 from sparsefactor.engine.jax_engine import JaxEngine
 from sparsefactor.engine.jax_shortcut import column_step, row_step
 from sparsefactor.gibbs.sweep import Gibbs
+from sparsefactor.kernels.contract import MoveNoise
 from sparsefactor.kernels.jax.gibbs_rows import draw_loadings, inclusions
 from sparsefactor.kernels.jax.library import jax, jnp, x64
 from sparsefactor.kernels.jax.row_kernel import drawn_rows
@@ -107,7 +108,10 @@ def test_normals_drawn_on_the_device_are_those_of_the_counter():
     rng = np.random.default_rng(0)
     state = gibbs.start(rng.standard_normal((G, K)), rng.standard_normal((K, N)))
     given = normal_from(*uniform_pair(np.arange(K)[:, None], np.arange(N), 7, STREAM_F, (3, 4)))
-    draws = [gibbs.shortcut.draw(state.rows, gibbs.columns(state), (3, 4), 7, 1.0, noise) for noise in (None, given)]
+    draws = [
+        gibbs.shortcut.draw(state.rows, gibbs.columns(state), (3, 4), 7, 1.0, noise, MoveNoise())
+        for noise in (None, given)
+    ]
     np.testing.assert_allclose(draws[0].F, draws[1].F, rtol=1e-9)
     assert draws[0].largest == np.abs(draws[0].F).max()
 

@@ -36,6 +36,7 @@ from .memory import Memory
 from .modules import ModulePass
 from .passes import Passes, room_for
 from .small import SmallVI, by_factor
+from .small_gibbs import SmallGibbs
 from .small_masked import SmallMaskedVI
 from .threads import available_cores
 
@@ -247,6 +248,15 @@ class CpuEngine(CpuSamples, CpuMoves, RowVerbs):
         return vi_scratch(self.data.Y, self.blocks.tile, self.prior.K, self.masked)
 
     # ---- Gibbs sampling -----------------------------------------------------------------------------------------
+
+    def gibbs_shortcut(self) -> SmallGibbs | None:
+        """For data so small that Python between the kernels takes longer than threads would save."""
+        prior, data = self.prior, self.data
+        plain = not prior.grouped and prior.n_modules == 1 and len(self.blocks) == 1 and self.exchange is HERE
+        plain = plain and not self.masked and not data.is_sparse and self.dtype == np.float64 and data.design is None
+        if not plain or self.split_small or not self._row_cost(*GIBBS_COST) < 4 * WORTH_A_THREAD:
+            return None
+        return SmallGibbs(self.blocks.problems[0], prior, self.gibbs_constant, self.memory)
 
     def row_noise(self, key: tuple[int, int], sweep: int) -> RowStream:
         return RowStream(np.uint64(key[0]), np.uint64(key[1]), np.uint64(sweep))

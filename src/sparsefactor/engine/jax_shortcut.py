@@ -19,6 +19,7 @@ from ..kernels.contract import (
     GibbsColumns,
     GibbsRows,
     GibbsTerms,
+    MoveNoise,
     RowStream,
     Sums,
     VIColumns,
@@ -131,6 +132,8 @@ def told_of(
 class JaxGibbs:
     """A `GibbsShortcut`; the equations are those of kernels/columns.py and kernels/jax/gibbs_rows.py, compiled."""
 
+    takes_moves, draws_normals = False, True
+
     @with_64_bits
     def __init__(self, problem: Problem, kind: Kind, data: Data, prior: Prior) -> None:
         self.problem, self.kind, self.each = problem, kind, each_sample(kind, prior)
@@ -139,7 +142,14 @@ class JaxGibbs:
 
     @with_64_bits
     def draw(
-        self, rows: GibbsRows, columns: GibbsColumns, key: tuple[int, int], sweep: int, power: float, normal: Any
+        self,
+        rows: GibbsRows,
+        columns: GibbsColumns,
+        key: tuple[int, int],
+        sweep: int,
+        power: float,
+        normal: Any,
+        moves: MoveNoise,
     ) -> Drawn:
         """tau, z and l of every row, and F."""
         K, N = columns.F.shape

@@ -17,7 +17,7 @@ from ..kernels.protocol import Engine
 from ..model import Beta, Prior
 
 if TYPE_CHECKING:
-    from .sweep import GibbsState
+    from .state import GibbsState
 
 
 class Rates(NamedTuple):

@@ -7,15 +7,25 @@ the data it asks of the `Gibbs` it is given.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ..kernels.contract import TRIES, Array, ColumnNoise, GibbsColumns, PrecisionNoise, RotationNoise, ShearNoise
+from ..kernels.contract import (
+    TRIES,
+    Array,
+    ColumnNoise,
+    GibbsColumns,
+    MoveNoise,
+    PrecisionNoise,
+    RotationNoise,
+    ShearNoise,
+)
 from ..kernels.noise import row_stream
 from ..kernels.protocol import Engine
 from .inclusion import clipped, positive
-from .sweep import GibbsState
+from .state import GibbsState
 
 if TYPE_CHECKING:
     from .sweep import Gibbs
@@ -55,13 +65,20 @@ class RotationMove:
     rows = 2000  # turned in one call: a pair costs about as much as a sweep, so that large data turn few
 
     def __call__(self, gibbs: Gibbs, state: GibbsState, rng: np.random.Generator) -> GibbsState:
+        noise = self.noise(gibbs, state, rng)
+        if noise is None:
+            return state
+        rows, F, alpha = gibbs.engine.gibbs_rotate(state.rows, gibbs.columns(state), noise)
+        return state._replace(rows=rows, F=F, alpha=alpha, scale=np.ones(len(alpha)))
+
+    def noise(self, gibbs: Gibbs, state: GibbsState, rng: np.random.Generator) -> RotationNoise | None:
         K, G = len(state.alpha), gibbs.data.n_features
         if K == 1:
-            return state
+            return None
         P = max(1, min(K // 2, round(self.rows / G)))
         pairs = rng.permutation(K)[: 2 * P].reshape(P, 2)
         unequal = gibbs.groups[pairs[:, 0]] != gibbs.groups[pairs[:, 1]]
-        noise = RotationNoise(
+        return RotationNoise(
             pairs=pairs,
             exchange=np.where(unequal, self.exchange(P, rng), 1.0),
             log_height=self.log_height(P, rng),
@@ -69,8 +86,6 @@ class RotationMove:
             angle=rng.random((P, TRIES)),
             stream=row_stream(rng),
         )
-        rows, F, alpha = gibbs.engine.gibbs_rotate(state.rows, gibbs.columns(state), noise)
-        return state._replace(rows=rows, F=F, alpha=alpha, scale=np.ones(K))
 
     def exchange(self, P: int, rng: np.random.Generator) -> Array:
         return rng.random(P)
@@ -88,18 +103,23 @@ class ShearMove:
     scales = (0.005, 0.02, 0.06, 0.15)  # standard deviations of proposed shears; the best depends on the noise
 
     def __call__(self, gibbs: Gibbs, state: GibbsState, rng: np.random.Generator) -> GibbsState:
+        noise = self.noise(gibbs, state, rng)
+        if noise is None:
+            return state
+        rows, F = gibbs.engine.gibbs_shear(state.rows, gibbs.columns(state), noise)
+        return state._replace(rows=rows, F=F, scale=np.ones(len(F)))
+
+    def noise(self, gibbs: Gibbs, state: GibbsState, rng: np.random.Generator) -> ShearNoise | None:
         K, D = len(state.alpha), self.directions
         if K == 1:
-            return state
+            return None
         step = rng.standard_normal((D, K, len(self.scales))) * self.scales
-        noise = ShearNoise(
+        return ShearNoise(
             order=rng.choice(K, size=D, p=self.preference(gibbs, state)),
             step=step,
             log_uniform=self.log_uniform(step.shape, rng),
             stream=row_stream(rng),
         )
-        rows, F = gibbs.engine.gibbs_shear(state.rows, gibbs.columns(state), noise)
-        return state._replace(rows=rows, F=F, scale=np.ones(K))
 
     def preference(self, gibbs: Gibbs, state: GibbsState) -> Array:
         """Which factors to shear along: dense ones first, judged by what the move leaves as it is."""
@@ -118,13 +138,19 @@ class ColumnMove:
     share = 0.5  # of the factors, in one call
 
     def __call__(self, gibbs: Gibbs, state: GibbsState, rng: np.random.Generator) -> GibbsState:
+        noise = self.noise(gibbs, state, rng)
+        rows, alpha, logit = gibbs.engine.gibbs_columns(state.rows, gibbs.columns(state), noise)
+        pi = gibbs.inclusion.at_logit(state, logit)
+        return state._replace(rows=rows, alpha=positive(alpha), pi=pi, scale=np.ones(len(alpha)))
+
+    def noise(self, gibbs: Gibbs, state: GibbsState, rng: np.random.Generator) -> ColumnNoise:
         prior, K = gibbs.prior, len(state.alpha)
         D, V = max(1, round(self.share * K)), state.alpha.size // K
         a, b = gibbs.inclusion.a, gibbs.inclusion.b
         empty = rng.random((D, V)) < 0.5
         alpha = positive(rng.standard_gamma(np.where(empty, prior.loading_shape, 1.0)) / prior.loading_rate)
         pi = clipped(rng.beta(a, np.where(empty, b + gibbs.sizes, b)))
-        noise = ColumnNoise(
+        return ColumnNoise(
             order=rng.permutation(K)[:D],
             proposal=np.stack([np.log(alpha), np.log(pi) - np.log1p(-pi)], axis=2),
             log_uniform=self.log_uniform((D, V), rng),
@@ -133,9 +159,6 @@ class ColumnMove:
             tries=rng.random((D, V, 2, TRIES)),
             stream=row_stream(rng),
         )
-        rows, alpha, logit = gibbs.engine.gibbs_columns(state.rows, gibbs.columns(state), noise)
-        pi = gibbs.inclusion.at_logit(state, logit)
-        return state._replace(rows=rows, alpha=positive(alpha), pi=pi, scale=np.ones(K))
 
     def log_uniform(self, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
         return np.log(rng.random(shape))
@@ -152,21 +175,36 @@ class NoiseMove:
     work = 2e6  # multiplications in one call; more rows than that allows take turns
 
     def __call__(self, gibbs: Gibbs, state: GibbsState, rng: np.random.Generator) -> GibbsState:
+        rows, F = gibbs.engine.gibbs_precisions(state.rows, self.columns(gibbs, state), self.noise(gibbs, state, rng))
+        return state._replace(rows=rows, F=F, scale=np.ones(len(F)))
+
+    def noise(self, gibbs: Gibbs, state: GibbsState, rng: np.random.Generator) -> PrecisionNoise:
         K, N = state.F.shape
-        noise = PrecisionNoise(
+        return PrecisionNoise(
             start=int(rng.integers(gibbs.data.n_features)),
             n_rows=min(gibbs.data.n_features, max(1, int(self.work / (K * N)))),
             stream=row_stream(rng),
             normal=rng.standard_normal((K, N)),
         )
-        rows, F = gibbs.engine.gibbs_precisions(state.rows, self.columns(gibbs, state), noise)
-        return state._replace(rows=rows, F=F, scale=np.ones(K))
 
     def columns(self, gibbs: Gibbs, state: GibbsState) -> GibbsColumns:
         return gibbs.columns(state)
 
 
 MOVES = {move.name: move for move in (ScaleMove, RotationMove, ShearMove, ColumnMove, NoiseMove)}
+ORDER = (RotationMove, ShearMove, ColumnMove, NoiseMove)  # the fields of `MoveNoise`
+
+
+def in_one_call(moves: Sequence[Move]) -> bool:
+    """Whether an engine that takes the noise of moves can make these: the scale first, then others in its order."""
+    places = [(ScaleMove, *ORDER).index(type(move)) if type(move) in (ScaleMove, *ORDER) else -1 for move in moves]
+    return all(a < b for a, b in pairwise([-1, *places]))
+
+
+def noise_of(moves: Sequence[Move], gibbs: Gibbs, state: GibbsState, rng: np.random.Generator) -> MoveNoise:
+    """The randomness of moves without the scale, as each of them would draw it."""
+    drawn: dict[Any, Any] = {type(move): move.noise(gibbs, state, rng) for move in moves if isinstance(move, ORDER)}
+    return MoveNoise(*(drawn.get(kind) for kind in ORDER))
 
 
 def moves_for(engine: Engine, names: Sequence[str] | None = None) -> list[Move]:

@@ -7,7 +7,7 @@ read from another point of its cycle, with moves that leave the posterior invari
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import gammaln
@@ -15,39 +15,19 @@ from scipy.special import gammaln
 from ..data import Data
 from ..densities import LOG_2PI, log_gamma_density
 from ..kernels.columns import explained, fixed_of, message, noise_posterior, slab_posterior
-from ..kernels.contract import NONE, Array, GibbsColumns, GibbsRows, Message, Sums
+from ..kernels.contract import Array, GibbsColumns, GibbsRows, Message, MoveNoise, Sums
 from ..kernels.noise import column_generator
 from ..kernels.protocol import Engine
 from ..model import Prior
 from .inclusion import inclusion_of, positive
-
-if TYPE_CHECKING:
-    from .moves import Move
-
+from .moves import Move, ScaleMove, in_one_call, noise_of
+from .state import GibbsInfo as GibbsInfo
+from .state import GibbsState as GibbsState
 
 # Of activations, which are standard normal beforehand. Residual sums of squares are differences of sums of squares,
 # known to about eps of these: where factors explain the data to within that and the prior allows noise below it,
 # precisions follow the rounding, and activations that are solved for with them may be anything.
 LARGEST = 1e100
-
-
-class GibbsState(NamedTuple):
-    """A draw. The rows' loadings are still to be multiplied by `scale`."""
-
-    rows: GibbsRows
-    F: Array  # (K, N)
-    alpha: Array  # (K,), (K, V) with groups
-    pi: Array  # as alpha, (K, M) with modules, or (0,) where inclusion is given
-    tau: Array  # (N,) column-wise noise precision, or (0,) for noise="feature"
-    scale: Array  # (K,)
-    w: Array = NONE  # (M,) the modules' weights, where there are several
-
-
-class GibbsInfo(NamedTuple):
-    """What a sweep tells beside its draw."""
-
-    log_joint: float
-    n_active: int  # loadings
 
 
 class Gibbs:
@@ -61,7 +41,9 @@ class Gibbs:
         self.data, self.prior, self.engine, self.moves = data, prior, engine, tuple(moves)
         self.fixed, self.inclusion = fixed_of(data, prior), inclusion_of(prior, data, engine)
         self.column_noise = prior.noise != "feature"
-        self.shortcut, self.any_normals = engine.gibbs_shortcut(), any_normals
+        self.shortcut = engine.gibbs_shortcut()
+        self.any_normals = any_normals and self.shortcut is not None and self.shortcut.draws_normals
+        self.moves_within = self.shortcut is not None and self.shortcut.takes_moves and in_one_call(self.moves)
         self.n_base = 0 if data.design is None else data.n_features * len(data.design.basis)  # loadings on directions
         if data.design is not None:
             C = data.design.basis[~data.design.learnt]
@@ -83,25 +65,36 @@ class Gibbs:
 
     def draw(self, state: GibbsState, key: tuple[int, int], sweep: int, power: float = 1.0) -> tuple[GibbsState, Sums]:
         """A sweep's draw, and the sums over its rows."""
-        rng = column_generator(key, sweep)
-        for move in self.moves:
-            if sweep > 0 and sweep % move.every == 0:
+        rng, within = column_generator(key, sweep), MoveNoise()
+        due = [move for move in self.moves if sweep > 0 and sweep % move.every == 0]
+        if self.moves_within:
+            for move in due:
+                state = move(self, state, rng) if isinstance(move, ScaleMove) else state
+            within = noise_of(due, self, state, rng)
+        else:
+            for move in due:
                 state = move(self, state, rng)
         if self.data.design is not None:
             state = self.slide(state, rng)
-        rows, F, sums = self.sample_rows_and_f(state, key, sweep, power, rng)
+        rows, F, sums = self.sample_rows_and_f(state, key, sweep, power, rng, within)
         tau = self.sample_tau(F, sums, rng)
         alpha = self.sample_alpha(sums, rng)
         rows, pi, w = self.inclusion.sample(state, rows, sums, rng)
         return GibbsState(rows, F, alpha, pi, tau, np.ones(len(alpha)), w), sums
 
     def sample_rows_and_f(
-        self, state: GibbsState, key: tuple[int, int], sweep: int, power: float, rng: np.random.Generator
+        self,
+        state: GibbsState,
+        key: tuple[int, int],
+        sweep: int,
+        power: float,
+        rng: np.random.Generator,
+        within: MoveNoise,
     ) -> tuple[GibbsRows, Array, Sums]:
-        """tau, z, l and then F."""
+        """tau, z, l and then F. within: the noise of moves that the engine's shortcut makes first."""
         if self.shortcut is not None:
             normal = None if self.any_normals else rng.standard_normal(state.F.shape)
-            drawn = self.shortcut.draw(state.rows, self.columns(state), key, sweep, power, normal)
+            drawn = self.shortcut.draw(state.rows, self.columns(state), key, sweep, power, normal, within)
             check_size(drawn.largest)
             return drawn.rows, drawn.F, drawn.sums
         noise = self.engine.row_noise(key, sweep)

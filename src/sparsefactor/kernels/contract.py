@@ -221,3 +221,12 @@ class PrecisionNoise(NamedTuple):
     n_rows: int  # to draw
     stream: RowStream  # for the rows' slices
     normal: Array  # (K, N)
+
+
+class MoveNoise(NamedTuple):
+    """The randomness of the moves of one sweep, in their order; None for those that are not made."""
+
+    rotation: RotationNoise | None = None
+    shear: ShearNoise | None = None
+    column: ColumnNoise | None = None
+    precision: PrecisionNoise | None = None

@@ -13,6 +13,7 @@ from .contract import (
     GibbsColumns,
     GibbsRows,
     Message,
+    MoveNoise,
     PrecisionNoise,
     RotationNoise,
     ShearNoise,
@@ -58,8 +59,18 @@ class Drawn(NamedTuple):
 class GibbsShortcut(Protocol):
     """Row pass and activations of a sweep of Gibbs sampling without the host in between."""
 
+    takes_moves: bool  # whether `draw` makes moves first, in the order of `MoveNoise`
+    draws_normals: bool  # whether the normals of the activations may be left to it
+
     def draw(
-        self, rows: GibbsRows, columns: GibbsColumns, key: tuple[int, int], sweep: int, power: float, normal: Any
+        self,
+        rows: GibbsRows,
+        columns: GibbsColumns,
+        key: tuple[int, int],
+        sweep: int,
+        power: float,
+        normal: Any,
+        moves: MoveNoise,
     ) -> Drawn:
         """power: of the likelihood; normal: (K, N) standard normals, or None for the engine's own, by counter."""
         ...

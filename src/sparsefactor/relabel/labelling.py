@@ -24,6 +24,8 @@ MAX_ITER = 100  # rounds; a fixed point is usually reached in a few
 # Then they are relabelled one by one, and from several draws to set out from; the best is kept.
 # With many samples they need it not, so there is a bound on the work, too.
 FEW_DRAWS, REFERENCES, MOST_WORK = 200, 8, 5_000_000
+# Of more draws than that, some (every second, every third ...) are labelled first, and all by what these lead to.
+MANY_DRAWS = 2000
 # Entries of a chunk of draws: some tens of megabytes of working memory.
 CHUNK_ENTRIES = 2_000_000
 
@@ -136,21 +138,48 @@ def _references(F: Any, first: int) -> list[int]:
 
 
 def _climb(F: Any, groups: NDArray[Any], scale: Array, floor: float, reference: int, max_iter: int) -> _Run:
-    """Alternate steps 1 and 2 from draws that are all matched to draw `reference`."""
-    order, signs = _match_to_draw(F, reference, groups)
+    """Alternate steps 1 and 2 from draws that are all matched to draw `reference`, or to where a few of them lead."""
+    every = -(-len(F) // MANY_DRAWS)
+    if every > 1:  # most rounds settle what a few draws can settle as well
+        some = np.append(np.arange(0, len(F), every), reference)
+        found = _climb(_Some(F, some), groups, scale[some], floor, len(some) - 1, max_iter)
+        order = np.tile(np.arange(F.shape[2]), (len(F), 1))
+        order, signs, *_ = _step_2(F, scale, order, found.mean, found.variance, groups)
+    else:
+        order, signs = _match_to_draw(F, reference, groups)
     cost: list[float] = []
     converged = False
+    sums = _sums(F, scale, order, signs)
     while not converged and len(cost) < max_iter:
-        mean, variance = _step_1(F, scale, order, signs, floor)
-        new_order, new_signs, risk = _step_2(F, scale, order, mean, variance, groups)
-        converged = np.array_equal(new_order, order) and np.array_equal(new_signs, signs)
-        order, signs = new_order, new_signs
+        mean, variance = _step_1(sums, len(F), floor)
+        order, signs, risk, changed = _step_2(F, scale, order, mean, variance, groups, (signs, sums))
+        converged = not changed
         cost.append(risk)
         if converged and _are_few(F):
             converged = not _regroup(F[:] * scale[:, None, :], order, signs, floor, groups)
-    if not converged:
-        mean, variance = _step_1(F, scale, order, signs, floor)
+            sums = _sums(F, scale, order, signs)
+    # Sums that were brought up to date draw by draw have gathered some rounding.
+    mean, variance = _step_1(_sums(F, scale, order, signs), len(F), floor)
     return _Run(order, signs, mean, variance, cost, converged)
+
+
+class _Some:
+    """Some of the draws, read as all of them are."""
+
+    def __init__(self, F: Any, index: NDArray[np.intp]) -> None:
+        N, K = F.shape[1:]
+        self.shape = (len(index), N, K)
+        self.held = np.empty(self.shape, F[0].dtype)
+        for part in _chunks(F):
+            first, last, _ = part.indices(len(F))
+            own = (index >= first) & (index < last)
+            self.held[own] = F[part][index[own] - first]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, part: Any) -> NDArray[np.floating]:
+        return self.held[part]
 
 
 def _regroup(x: Array, order: NDArray[np.intp], signs: Signs, floor: float, groups: NDArray[Any]) -> bool:
@@ -184,47 +213,69 @@ def _regroup(x: Array, order: NDArray[np.intp], signs: Signs, floor: float, grou
     return moved
 
 
-def _step_1(
-    F: NDArray[np.floating], scale: Array, order: NDArray[np.intp], signs: Signs, floor: float
-) -> tuple[Array, Array]:
-    """(N, K) means and variances of each entry under the current labels (5.2); the variance at least `floor`."""
+class _Sums(NamedTuple):
+    """(N, K) sums over draws of each entry and of its square, under the current labels; brought up to date in place."""
+
+    first: Array
+    second: Array
+
+    def add(self, x: NDArray[np.floating], order: NDArray[np.intp], factor: Array, times: float = 1.0) -> None:
+        """Draws (T, N, K) under labels; factor: (T, K) what columns are multiplied by; times: -1 takes them off."""
+        labelled = np.take_along_axis(x, order[:, None, :], axis=2) * factor[:, None, :]
+        self.first[...] += times * labelled.sum(axis=0)
+        self.second[...] += times * np.einsum("tjk,tjk->jk", labelled, labelled)
+
+
+def _sums(F: Any, scale: Array, order: NDArray[np.intp], signs: Signs) -> _Sums:
+    sums = _Sums(np.zeros(F.shape[1:]), np.zeros(F.shape[1:]))
     factor = np.take_along_axis(scale, order, axis=1) * signs
-    first = np.zeros(F.shape[1:])
-    second = np.zeros(F.shape[1:])
     for part in _chunks(F):
-        x = np.take_along_axis(F[part], order[part, None, :], axis=2) * factor[part, None, :]
-        first += x.sum(axis=0)
-        second += np.einsum("tjk,tjk->jk", x, x)
-    mean = first / len(F)
-    return mean, np.maximum(second / len(F) - mean**2, floor)
+        sums.add(F[part], order[part], factor[part])
+    return sums
+
+
+def _step_1(sums: _Sums, n_draws: int, floor: float) -> tuple[Array, Array]:
+    """(N, K) means and variances of each entry under the current labels (5.2); the variance at least `floor`."""
+    mean = sums.first / n_draws
+    return mean, np.maximum(sums.second / n_draws - mean**2, floor)
 
 
 def _step_2(
-    F: NDArray[np.floating],
+    F: Any,
     scale: Array,
     order: NDArray[np.intp],
     mean: Array,
     variance: Array,
     groups: NDArray[Any],
-) -> tuple[NDArray[np.intp], Signs, float]:
-    """The best permutation and signs of each draw given the means and variances (5.3), and the risk there."""
+    known: tuple[Signs, _Sums] | None = None,
+) -> tuple[NDArray[np.intp], Signs, float, bool]:
+    """The best permutation and signs of each draw given the means and variances (5.3), the risk there, and whether any
+    draw has new ones. known: the signs before, and the sums, which follow."""
     new_order = np.empty_like(order)
     new_signs = np.empty(order.shape, dtype=np.int8)
-    risk = 0.0
+    risk, changed = 0.0, known is None
     constant = 0.5 * np.sum(mean**2 / variance + np.log(2 * np.pi * variance), axis=0)
+    linear, quadratic = np.ascontiguousarray((mean / variance).T), np.ascontiguousarray((0.5 / variance).T)
     for part in _chunks(F):
-        x = np.swapaxes(F[part], 1, 2) * scale[part, :, None]
+        x, own = F[part], scale[part, None, :]
         # -log density of old factor k' (columns) at new factor k (rows), with the better sign.
-        cross = np.swapaxes(x @ (mean / variance), 1, 2)
-        loss = np.swapaxes((x**2) @ (0.5 / variance), 1, 2) - np.abs(cross) + constant[:, None]
+        cross = (linear @ x) * own
+        loss = (quadratic @ np.square(x, dtype=np.float64)) * own**2 - np.abs(cross) + constant[:, None]
         best = _assign(loss, groups)
         chosen, kept = _total(loss, best), _total(loss, order[part])
         stay = chosen >= kept - IMPROVEMENT * (1.0 + np.abs(kept))
         best[stay] = order[part][stay]
-        new_order[part] = best
-        new_signs[part] = np.where(_take(cross, best) < 0, -1, 1)
+        sign = np.where(_take(cross, best) < 0, -1, 1).astype(np.int8)
+        new_order[part], new_signs[part] = best, sign
         risk += float(np.where(stay, kept, chosen).sum())
-    return new_order, new_signs, risk
+        if known is not None:
+            signs, sums = known
+            moved = np.flatnonzero(np.any((best != order[part]) | (sign != signs[part]), axis=1))
+            if len(moved):
+                changed, old, of = True, order[part][moved], scale[part][moved]
+                sums.add(x[moved], old, np.take_along_axis(of, old, axis=1) * signs[part][moved], -1.0)
+                sums.add(x[moved], best[moved], np.take_along_axis(of, best[moved], axis=1) * sign[moved])
+    return new_order, new_signs, risk, changed
 
 
 def _match_to_draw(F: NDArray[np.floating], reference: int, groups: NDArray[Any]) -> tuple[NDArray[np.intp], Signs]:
@@ -233,7 +284,7 @@ def _match_to_draw(F: NDArray[np.floating], reference: int, groups: NDArray[Any]
     order = np.empty((len(F), F.shape[2]), dtype=np.intp)
     signs = np.empty(order.shape, dtype=np.int8)
     for part in _chunks(F):
-        cosine = np.swapaxes(np.swapaxes(unit(F[part]), 1, 2) @ target, 1, 2)
+        cosine = target.T @ unit(F[part])
         order[part] = _assign(-np.abs(cosine), groups)
         signs[part] = np.where(_take(cosine, order[part]) < 0, -1, 1)
     return order, signs

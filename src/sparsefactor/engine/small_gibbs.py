@@ -1,0 +1,134 @@
+"""Whole sweeps of Gibbs sampling of small data, between the states of chains and the arrays of their kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import betaln, gammaln
+
+from ..kernels.contract import (
+    TRIES,
+    ColumnNoise,
+    GibbsColumns,
+    GibbsRows,
+    GibbsTerms,
+    MoveNoise,
+    PrecisionNoise,
+    RotationNoise,
+    RowStream,
+    ShearNoise,
+    Sums,
+)
+from ..kernels.cpu.gibbs_small import Slab, SweepSpace, small_sweep, sweep_space
+from ..kernels.cpu.tiles import Problem
+from ..kernels.protocol import Drawn
+from ..model import Beta, Prior
+from .blas import hold_single_blas_thread
+from .memory import Memory
+
+
+def slab_of(prior: Prior, G: int) -> Slab:
+    """Of a prior without groups and modules."""
+    learnt = isinstance(prior.inclusion, Beta)
+    a, b = (prior.inclusion.a, prior.inclusion.b) if isinstance(prior.inclusion, Beta) else (1.0, 1.0)
+    shape, rate = float(prior.loading_shape), float(prior.loading_rate)
+    return Slab(
+        learnt=learnt,
+        sizes=np.array([float(G)]),
+        hyper=np.array([[shape, rate, a, b]]),
+        constant=np.array([[gammaln(shape), betaln(a, b), betaln(a, b + G)]]),
+    )
+
+
+class SmallGibbs:
+    """A `GibbsShortcut` (kernels/cpu/gibbs_small.py)."""
+
+    takes_moves, draws_normals = True, False
+
+    def __init__(self, problem: Problem, prior: Prior, constant: float, memory: Memory) -> None:
+        """constant: of the rows' part of the log joint."""
+        self.problem, self.memory, self.constant = problem, memory, constant
+        (G, self.N), self.K = problem.Y.shape, prior.K
+        self.slab, self.each = slab_of(prior, G), prior.noise == "sample"
+        self.logit_rows = 1 if self.slab.learnt else len(prior.inclusion_matrix())
+        self.no_share = np.zeros((0, self.K, self.K))
+        self.still = still(self.K, self.N)
+        self.spaces: list[SweepSpace] = []
+
+    def draw(
+        self,
+        rows: GibbsRows,
+        columns: GibbsColumns,
+        key: tuple[int, int],
+        sweep: int,
+        power: float,
+        normal: Any,
+        moves: MoveNoise,
+    ) -> Drawn:
+        (G, K), N, take = rows.L.shape, self.N, self.memory.take
+        try:
+            space = self.spaces.pop()
+        except IndexError:  # all are in use by other threads
+            space = sweep_space(self.problem, K, self.logit_rows)
+        Z, L, tau = take(G, K, dtype=np.int8), take(G, K), take(G)
+        F, LY, LL, small, told = (
+            np.empty((K, N)),
+            np.empty((K, N)),
+            np.empty((K, K)),
+            np.empty(2 * K + 3),
+            np.empty(N + K + 1),
+        )
+        due = tuple(rest if noise is None else noise for noise, rest in zip(moves, self.still, strict=True))
+        hold_single_blas_thread()
+        small_sweep(
+            self.problem,
+            space,
+            (rows.Z, rows.L, rows.tau),
+            (np.ascontiguousarray(columns.F), columns.alpha, columns.logit, columns.weight, columns.scale),
+            float(power),
+            self.each,
+            self.slab,
+            due,
+            RowStream(np.uint64(key[0]), np.uint64(key[1]), np.uint64(sweep)),
+            normal,
+            (Z, L, tau),
+            F,
+            LY,
+            LL,
+            small,
+            told,
+        )
+        self.spaces.append(space)
+        weighted_ss, noise, log_odds = small[2 * K :].tolist()
+        sums = Sums(
+            LY,
+            LL,
+            self.no_share,
+            small[:K],
+            small[K : 2 * K],
+            joint=GibbsTerms(weighted_ss, noise + self.constant, log_odds),
+            explained=told[:N],
+            f2=told[N : N + K],
+        )
+        return Drawn(rows._replace(Z=Z, L=L, tau=tau), F, sums, float(told[N + K]))
+
+
+def still(K: int, N: int) -> MoveNoise:
+    """Of moves that are not made."""
+    none, nobody = np.zeros(0), RowStream(np.uint64(0), np.uint64(0), np.uint64(0))
+    no_order = np.zeros(0, np.int64)
+    return MoveNoise(
+        rotation=RotationNoise(np.zeros((0, 2), np.int64), none, none, none, np.zeros((0, TRIES)), nobody),
+        shear=ShearNoise(no_order, np.zeros((0, K, 1)), np.zeros((0, K, 1)), nobody),
+        column=ColumnNoise(
+            no_order,
+            np.zeros((0, 1, 2)),
+            np.zeros((0, 1)),
+            np.zeros((0, 1, 2)),
+            np.zeros((0, 1, 2)),
+            np.zeros((0, 1, 2, TRIES)),
+            nobody,
+        ),
+        precision=PrecisionNoise(0, 0, nobody, np.zeros((K, N))),
+    )

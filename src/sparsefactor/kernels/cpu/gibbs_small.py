@@ -1,0 +1,227 @@
+"""A whole sweep of Gibbs sampling of small, complete data without Python in between: the moves, the row pass and the
+activations, each by its own kernel (docs/math.md, section 2)."""
+
+# mypy: allow-untyped-defs
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..contract import Array
+from .column import draw_columns
+from .columns import draw_each, draw_shared
+from .compiled import OPTIONS, STRICT, njit
+from .gibbs_rows import GibbsMessage, GibbsScratch, gibbs_scratch, gibbs_tiles
+from .moves import BATCH, FIELDS, MoveColumns, MoveRows, open_rows
+from .precision import draw_precisions, weighted_sums
+from .rotate import rotate_pairs
+from .shear import shear_directions
+from .tiles import Problem, TileSums, add_tiles, empty_tile_sums
+
+LEAST = float(np.finfo(np.float64).tiny)  # a precision of zero is no precision
+LEAST_ODDS, MOST_ODDS = -690.0, 36.0  # of rates that differ from 0 and 1
+
+
+class Slab(NamedTuple):
+    """What moves need of the prior, as draw_columns takes it."""
+
+    learnt: bool  # whether inclusion rates are
+    sizes: Array  # (1,)
+    hyper: Array  # (1, 4)
+    constant: Array  # (1, 3)
+
+
+class SweepSpace(NamedTuple):
+    """A sweep's working space, which a sweep leaves as it happens to be."""
+
+    rows: MoveRows
+    columns: MoveColumns
+    sums: Array  # (tiles, 2 BATCH) those of `rows`
+    product: Array  # (tile, K)
+    alpha: Array  # (K, 1)
+    by_row: Array  # (1, K) the same, as the row pass reads it
+    rates: Array  # (1, K) log odds: rows.logit where rates are learnt
+    scale: Array  # (K,) ones
+    weight: Array  # (N,)
+    C: Array  # (tiles, K, N)
+    M: Array  # (tiles, K, K)
+    state: Array  # (2, K, K)
+    tiles: TileSums
+    scratch: GibbsScratch
+    message: GibbsMessage
+    no_share: Array  # (0, K, K)
+
+
+def sweep_space(problem: Problem, K: int, logit_rows: int) -> SweepSpace:
+    """logit_rows: 1, or as many as there are rows, where each has log odds of its own."""
+    (G, N), tile = problem.Y.shape, problem.tile
+    n_tiles = -(-G // tile)
+    sums, logit, by_row = np.empty((n_tiles, 2 * BATCH)), np.empty((logit_rows, K)), np.empty((1, K))
+    rows = MoveRows(
+        first=problem.first,
+        tile=tile,
+        start=problem.start,
+        columns=problem.columns,
+        lists_missing=problem.lists_missing,
+        Z=np.empty((G, K), np.int8),
+        L=np.empty((G, K)),
+        tau=np.empty(G),
+        B=np.empty((G, K)),
+        group=problem.group,
+        logit=logit,
+        terms=np.empty((FIELDS, G)),
+        sums=sums,
+    )
+    columns = MoveColumns(np.empty((K, N)), np.empty((N, K)), np.empty((N, K)), np.empty((K, K)), np.empty((K, K)))
+    message = GibbsMessage(
+        F=columns.weighted,
+        gram=columns.gram,
+        share=np.zeros((0, 1)),
+        packed_gram=np.zeros((1, 1)),
+        alpha=by_row,
+        logit=logit,
+        logit_row=np.arange(G) if logit_rows > 1 else np.zeros(0, np.int64),
+        scale=np.ones(K),
+    )
+    return SweepSpace(
+        rows=rows,
+        columns=columns,
+        sums=sums,
+        product=np.empty((tile, K)),
+        alpha=np.empty((K, 1)),
+        by_row=by_row,
+        rates=logit if logit_rows == 1 else np.zeros((1, K)),
+        scale=np.ones(K),
+        weight=np.empty(N),
+        C=np.empty((n_tiles, K, N)),
+        M=np.empty((n_tiles, K, K)),
+        state=np.empty((2, K, K)),
+        tiles=empty_tile_sums(n_tiles, N, K, 1),
+        scratch=gibbs_scratch(problem.Y, tile, K, False),
+        message=message,
+        no_share=np.zeros((0, K, K)),
+    )
+
+
+@njit(**STRICT)
+def open_columns(columns, weight):
+    """The products of F that moves and rows need."""
+    F, by_sample, weighted, gram, plain = columns
+    for k in range(F.shape[0]):
+        for j in range(F.shape[1]):
+            by_sample[j, k] = F[k, j]
+            weighted[j, k] = F[k, j] * weight[j]
+    np.dot(F, weighted, gram)
+    np.dot(F, by_sample, plain)
+
+
+@njit(**STRICT)
+def open_small(problem, space):
+    """Rows and columns before a move."""
+    open_columns(space.columns, space.weight)
+    rows, n_tiles = space.rows, space.sums.shape[0]
+    open_rows(0, n_tiles, rows, problem.Y, rows.Z, rows.L, space.columns.weighted, space.scale, space.product)
+
+
+@njit(**OPTIONS)
+def draw_own_parts(problem, space, noise):
+    """The move of 2.16 and 2.17 on rows and activations as they are."""
+    start, n_rows, stream, normal = noise
+    rows, C, M = space.rows, space.C, space.M
+    n_tiles, K, N = C.shape
+    G = rows.L.shape[0]
+    weighted_sums(0, n_tiles, problem, rows.L, rows.tau, C, M)
+    step = 1
+    while step < n_tiles:
+        for t in range(0, n_tiles - step, 2 * step):
+            C[t] += C[t + step]
+            M[t] += M[t + step]
+        step *= 2
+    LY, LL = C[0], M[0]
+    for k in range(K):
+        LL[k, k] += 1.0
+    first = min(start + n_rows, G)
+    Z, L, tau, logit, alpha, state = rows.Z, rows.L, rows.tau, rows.logit, space.alpha, space.state
+    draw_precisions(start, first, 0, problem, Z, L, tau, LY, LL, state, alpha, logit, stream)
+    last = min(start + n_rows - G, start)  # the first rows come after the last
+    draw_precisions(0, last, first - start, problem, Z, L, tau, LY, LL, state, alpha, logit, stream)
+    for k in range(K):
+        LL[k, k] -= 1.0
+    draw_shared(LY, LL, space.no_share, np.ones(N), normal, space.columns.F)
+
+
+@njit(**STRICT)
+def small_sweep(
+    problem, space, before, columns, power, each, slab, moves, stream, normal, after, F, LY, LL, small, told
+):
+    """From rows and columns before to rows after and F, with the sums of that draw.
+
+    before, after: (Z, L, tau); columns: F, alpha (K,), logit, weight, scale; each: whether samples differ in weight;
+    moves: their noise, empty for those that are not made; small: as add_tiles leaves it; told: (N + K + 1,) what F
+    explains of each sample, its sums of squares, and its largest entry.
+    """
+    rows, own, n_tiles = space.rows, space.columns, space.sums.shape[0]
+    (G, K), N = rows.L.shape, F.shape[1]
+    rotation, shear, column, precision = moves
+    for i in range(G):
+        rows.tau[i] = before[2][i]
+        for k in range(K):
+            rows.Z[i, k] = before[0][i, k]
+            rows.L[i, k] = before[1][i, k] * columns[4][k]
+    for i in range(rows.logit.shape[0]):
+        for k in range(K):
+            rows.logit[i, k] = columns[2][i, k]
+    for k in range(K):
+        space.alpha[k, 0] = columns[1][k]
+        for j in range(N):
+            own.F[k, j] = columns[0][k, j]
+    for j in range(N):
+        space.weight[j] = columns[3][j]
+    if rotation.pairs.shape[0] > 0:
+        open_small(problem, space)
+        rotate_pairs(None, n_tiles, rows, space.sums, own, space.alpha, *rotation[:])
+    if shear.order.shape[0] > 0:
+        open_small(problem, space)
+        shear_directions(None, n_tiles, rows, space.sums, own, space.alpha, 1, *shear[:])
+    if column.order.shape[0] > 0:
+        open_small(problem, space)
+        draw_columns(None, n_tiles, rows, space.sums, own, space.alpha, space.rates, *slab[:], *column[:])
+        for k in range(K):
+            space.alpha[k, 0] = max(space.alpha[k, 0], LEAST)
+            if slab.learnt:
+                space.rates[0, k] = min(max(space.rates[0, k], LEAST_ODDS), MOST_ODDS)
+    if precision.n_rows > 0:
+        draw_own_parts(problem, space, precision)
+    for k in range(K):
+        space.by_row[0, k] = space.alpha[k, 0]
+    for j in range(N):
+        space.weight[j] = power * columns[3][j]
+    open_columns(own, space.weight)
+    gibbs_tiles(
+        0, n_tiles, problem, space.message, (rows.Z, rows.L, rows.tau), after, stream, space.tiles, space.scratch
+    )
+    add_tiles(space.tiles, LY, LL, small)
+    if each:
+        draw_each(0, N, LY, LL, space.no_share, space.weight, normal, F)
+    else:
+        draw_shared(LY, LL, space.no_share, space.weight, normal, F)
+    largest = 0.0
+    for k in range(K):
+        total = 0.0
+        for j in range(N):
+            total += F[k, j] * F[k, j]
+            largest = max(largest, abs(F[k, j]))
+            if not abs(F[k, j]) <= largest:
+                largest = np.inf
+        told[N + k] = total
+    told[N + K] = largest
+    for j in range(N):
+        taken = 0.0
+        for k in range(K):
+            inner = 2.0 * LY[k, j]
+            for m in range(K):
+                inner -= LL[k, m] * F[m, j]
+            taken += F[k, j] * inner
+        told[j] = taken
