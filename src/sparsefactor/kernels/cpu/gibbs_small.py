@@ -11,12 +11,13 @@ import numpy as np
 
 from ..contract import Array
 from .column import draw_columns
-from .columns import draw_each, draw_shared
+from .columns import draw_shared
 from .compiled import OPTIONS, STRICT, njit
 from .gibbs_rows import GibbsMessage, GibbsScratch, gibbs_scratch, gibbs_tiles
 from .moves import BATCH, FIELDS, MoveColumns, MoveRows, open_rows
 from .precision import draw_precisions, weighted_sums
 from .rotate import rotate_pairs
+from .sample_lanes import draw_each
 from .shear import shear_directions
 from .tiles import Problem, TileSums, add_tiles, empty_tile_sums
 
@@ -149,7 +150,7 @@ def draw_own_parts(problem, space, noise):
     draw_precisions(0, last, first - start, problem, Z, L, tau, LY, LL, state, alpha, logit, stream)
     for k in range(K):
         LL[k, k] -= 1.0
-    draw_shared(LY, LL, space.no_share, np.ones(N), normal, space.columns.F)
+    draw_shared(LY, LL, np.ones(N), normal, space.columns.F)
 
 
 @njit(**STRICT)
@@ -206,7 +207,7 @@ def small_sweep(
     if each:
         draw_each(0, N, LY, LL, space.no_share, space.weight, normal, F)
     else:
-        draw_shared(LY, LL, space.no_share, space.weight, normal, F)
+        draw_shared(LY, LL, space.weight, normal, F)
     largest = 0.0
     for k in range(K):
         total = 0.0
