@@ -182,9 +182,9 @@ def test_ten_random_moments(store, by_rows, expected, how, monkeypatch, caplog):
 def test_a_worker_is_lost_among_many(by_rows, sim, expected, tmp_path, how, monkeypatch, caplog):
     """Where workers add up sums among themselves and pass messages on, at a few moments."""
     few = tmp_path / "few.py"
-    few.write_text("import sparsefactor.engine.dask.shard as shard\nshard.FEW, shard.MUCH = 2, 0\n")
-    monkeypatch.setattr("sparsefactor.engine.dask.shard.FEW", 2)
-    monkeypatch.setattr("sparsefactor.engine.dask.shard.MUCH", 0)
+    few.write_text("import sparsefactor.engine.dask.messages as messages\nmessages.FEW, messages.MUCH = 2, 0\n")
+    monkeypatch.setattr("sparsefactor.engine.dask.messages.FEW", 2)
+    monkeypatch.setattr("sparsefactor.engine.dask.messages.MUCH", 0)
     monkeypatch.setattr("sparsefactor.engine.dask.gathering.LEAST_PATIENCE", 4.0)
     monkeypatch.setattr("sparsefactor.engine.dask.passing.PATIENCE", 4.0)
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
@@ -415,8 +415,8 @@ def test_a_scheduler_that_is_gone_is_an_error_soon(sim):
 
 def test_many_workers_add_up_among_themselves(by_rows, sim, expected, monkeypatch):
     """With threads for processes, as they come up in no time; messages travel all the same."""
-    monkeypatch.setattr("sparsefactor.engine.dask.shard.FEW", 4)
-    monkeypatch.setattr("sparsefactor.engine.dask.shard.MUCH", 0)
+    monkeypatch.setattr("sparsefactor.engine.dask.messages.FEW", 4)
+    monkeypatch.setattr("sparsefactor.engine.dask.messages.MUCH", 0)
     asked = []
     monkeypatch.setattr("sparsefactor.engine.dask.gathering.ask", lambda *args: asked.append(args[2:4]) or ask(*args))
     with (

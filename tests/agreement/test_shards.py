@@ -144,8 +144,8 @@ def test_verbs(shape):
 
 def test_many_shards_add_up_among_themselves(monkeypatch):
     """Groups of neighbours first, as many as each has shards; the bits stay the same."""
-    monkeypatch.setattr("sparsefactor.engine.dask.shard.FEW", 2)
-    monkeypatch.setattr("sparsefactor.engine.dask.shard.MUCH", 0)
+    monkeypatch.setattr("sparsefactor.engine.dask.messages.FEW", 2)
+    monkeypatch.setattr("sparsefactor.engine.dask.messages.MUCH", 0)
     groups = []
     monkeypatch.setattr("sparsefactor.engine.dask.gathering.ask", lambda *args: groups.append(args[2:4]) or ask(*args))
     case = make_case("many tiles, complete", "feature", per_row=True)
@@ -158,8 +158,8 @@ def test_many_shards_add_up_among_themselves(monkeypatch):
 
 def test_who_lacks_a_message_or_a_sum_is_noticed(monkeypatch):
     """The one gets it from the client, the other is made again; the sums are the same."""
-    monkeypatch.setattr("sparsefactor.engine.dask.shard.FEW", 2)
-    monkeypatch.setattr("sparsefactor.engine.dask.shard.MUCH", 0)
+    monkeypatch.setattr("sparsefactor.engine.dask.messages.FEW", 2)
+    monkeypatch.setattr("sparsefactor.engine.dask.messages.MUCH", 0)
     case = make_case("many tiles, complete", "feature")
     expected = build_engine(case.data, case.prior)
     engine = DaskEngine(case.data, case.prior, Here(5))

@@ -6,6 +6,7 @@ runs it too, on no rows at all. Wherever that text needs a sum over all rows it 
 shards send the branches of the tree that they have, the client adds them, and sends the sum back where rows wait for
 it. So there is one text of every verb, and the bits of a result do not depend on who has which rows.
 
+    messages.py  what client and shards say to each other
     shard.py     a worker's rows, and the verbs run on them
     workers.py   which rows each worker gets
     places.py    shards on workers: messages, and what is done when a worker is lost

@@ -13,8 +13,8 @@ import numpy as np
 from ...data.tiles import Tree
 from ...kernels.exchange import Exchange
 from .gathering import gathered
+from .messages import Aborted, Answer, Call, Held, Kept, Key
 from .places import Shards
-from .shard import Aborted, Answer, Call, Held, Kept, Key
 
 
 class Cut(NamedTuple):

@@ -12,9 +12,9 @@ import time
 from typing import Any
 
 from ...data.tiles import Node
+from .messages import Key
 from .passing import groups_of, others_of
 from .places import LEAST_PATIENCE, LOOK, PATIENCE, Shards
-from .shard import Key
 
 ATTEMPTS = 10
 

@@ -19,7 +19,7 @@ from ...data.tiles import Tree
 from ...jobs import check_client
 from ...names import checked_names
 from .cluster import Cluster, Handle
-from .shard import Kept
+from .messages import Kept
 from .workers import shard_bounds
 
 

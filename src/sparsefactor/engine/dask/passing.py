@@ -8,7 +8,7 @@ from concurrent.futures import TimeoutError as Late
 from typing import TYPE_CHECKING, Any
 
 from ..threads import split
-from . import shard
+from . import messages
 
 if TYPE_CHECKING:
     from .places import Shards
@@ -29,7 +29,7 @@ def others_of(shards: Shards, first: int, last: int) -> list[tuple[str, str]]:
 def passed_on(shards: Shards, message: bytes) -> bytes | None:
     """Send a message along groups; what each shard is then told instead, None where all are to have it from here."""
     n = len(shards.bounds)
-    if n <= shard.FEW or len(message) < shard.MUCH:
+    if n <= messages.FEW or len(message) < messages.MUCH:
         return None
     shards.passings += 1
     asked: list[Any] = []
@@ -44,4 +44,4 @@ def passed_on(shards: Shards, message: bytes) -> bytes | None:
             future.result(timeout=PATIENCE)
         except (OSError, RuntimeError, ValueError, TimeoutError, Late):
             continue
-    return pickle.dumps(shard.Passed(shards.passings))
+    return pickle.dumps(messages.Passed(shards.passings))

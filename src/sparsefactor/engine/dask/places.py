@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...jobs import answering, present
+from .messages import Call, Key, NotPassedOnError, Reply, ShardLostError
 from .passing import passed_on
-from .shard import Call, Key, NotPassedOnError, Reply, Shard, ShardLostError
+from .shard import Shard
 from .workers import shard_bounds
 
 logger = logging.getLogger("sparsefactor")
