@@ -17,6 +17,7 @@ from tests.agreement.cases import make_case
 import sparsefactor as sf
 from sparsefactor.engine import build_engine, devices
 from sparsefactor.engine.cpu import CpuEngine
+from sparsefactor.engine.small_gibbs import SmallGibbs
 from sparsefactor.engine.jax_engine import JaxEngine
 from sparsefactor.engine.jax_streamed import StreamedJaxEngine
 from sparsefactor.kernels.jax.library import jax
@@ -114,16 +115,15 @@ def test_memory_that_ends_in_the_middle_loses_no_fit(monkeypatch):
 @pytest.mark.parametrize("sweeps", [8, 2])
 def test_memory_that_ends_in_the_middle_loses_no_draws(monkeypatch, sweeps):
     """After four draws of the two chains together; and before the first."""
-    engine = CpuEngine(CASE.data, CASE.prior)
-    add, left = type(engine).gibbs_row_pass, [2 * sweeps]
+    draw, left = SmallGibbs.draw, [2 * sweeps]
 
     def out_of_memory(*args):
         left[0] -= 1
         if left[0] < 0:
             raise MemoryError("data and states must fit the memory of the device; it is full")
-        return add(*args)
+        return draw(*args)
 
-    monkeypatch.setattr(CpuEngine, "gibbs_row_pass", out_of_memory)
+    monkeypatch.setattr(SmallGibbs, "draw", out_of_memory)
     options = {"n_factors": 3, "n_chains": 2, "n_warmup": 4, "n_draws": 50, "init": "varimax", "n_jobs": 1}
     X = CASE.data.Y.T
     if sweeps == 2:

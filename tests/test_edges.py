@@ -16,6 +16,7 @@ import sparsefactor as sf
 from sparsefactor.data import as_data
 from sparsefactor.engine import build_engine
 from sparsefactor.engine.cpu import CpuEngine
+from sparsefactor.engine.small_gibbs import SmallGibbs
 from sparsefactor.start import StartMaker
 from sparsefactor.vi.cavi import CAVI
 from sparsefactor.vi.trial import Tolerance, Trial
@@ -125,9 +126,10 @@ def test_fit_and_sample_are_finite(case, noise):
         except ValueError as error:
             problems.append(str(error))
     # Two factors and nothing else, at a scale where squares are known to about one: residuals are all rounding. With
-    # noise by feature that shows at once; with another it depends on the rounding.
+    # noise by feature a fit shows that at once; with another, and with draws, it depends on the rounding, which is the
+    # machine's: draws on some are ordinary numbers.
     assert len(problems) in (range(3) if case == "rank two, huge" else [0])
-    assert len(problems) == 2 or (case, noise) != ("rank two, huge", "feature")
+    assert any("ELBO" in text for text in problems) or (case, noise) != ("rank two, huge", "feature")
     assert all("explain these data to within rounding; rescale X to unit variance" in text for text in problems)
     for p in found:
         for values in (p.loadings_mean, p.activations_mean, p.noise_precision_mean, p.inclusion_prob, p.reconstruct()):
@@ -157,10 +159,14 @@ def test_a_few_features_explained_to_within_rounding_are_noticed(draw):
 
 
 def test_draws_that_are_not_finite_end_the_run_with_a_remedy(monkeypatch):
-    draw = CpuEngine.gibbs_activations
+    """Of small data, whose sweep is one call, and of others (here: in groups)."""
+    draw, draw_small = CpuEngine.gibbs_activations, SmallGibbs.draw
     monkeypatch.setattr(CpuEngine, "gibbs_activations", lambda *args: np.where(draw(*args) > 1.0, np.nan, 0.0))
-    with pytest.raises(ValueError, match=r"draws must be finite; .* rescale X to unit variance"):
-        sf.sample(base(), sf.Prior(n_factors=3, inclusion=0.3), n_chains=1, n_warmup=2, n_draws=2, init="random")
+    monkeypatch.setattr(SmallGibbs, "draw", lambda *args: draw_small(*args[:6], np.full_like(args[6], np.nan), args[7]))
+    for groups in (None, np.arange(25) % 2):
+        prior = sf.Prior(n_factors=3, inclusion=0.3, groups=groups)
+        with pytest.raises(ValueError, match=r"draws must be finite; .* rescale X to unit variance"):
+            sf.sample(base(), prior, n_chains=1, n_warmup=2, n_draws=2, init="random")
 
 
 def test_values_beyond_the_range_are_refused():

@@ -132,7 +132,9 @@ def test_single_precision_agrees_with_double(easy):
     options = {"n_trials": 2, "tol": 1e-6}
     double, single = (sf.fit_vi(easy.X, PRIOR, dtype=d, **options) for d in (np.float64, np.float32))
     assert single.elbo == pytest.approx(double.elbo, rel=1e-4)
-    assert np.allclose(single.reconstruct(), double.reconstruct(), atol=1e-3)
+    # Within what an ELBO known to 1e-6 of its size leaves open (machines differ in it): far less than the noise.
+    noise = 1.0 / np.sqrt(double.noise_precision_mean)
+    assert np.all(np.abs(single.reconstruct() - double.reconstruct()) < 0.01 * noise.mean())
     assert not np.array_equal(single.reconstruct(), double.reconstruct())
 
 
