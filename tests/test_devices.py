@@ -17,9 +17,9 @@ from tests.agreement.cases import make_case
 import sparsefactor as sf
 from sparsefactor.engine import build_engine, devices
 from sparsefactor.engine.cpu import CpuEngine
-from sparsefactor.engine.small_gibbs import SmallGibbs
 from sparsefactor.engine.jax_engine import JaxEngine
 from sparsefactor.engine.jax_streamed import StreamedJaxEngine
+from sparsefactor.engine.small_gibbs import SmallGibbs
 from sparsefactor.kernels.jax.library import jax
 
 CASE = make_case("plain", "feature")
