@@ -34,6 +34,17 @@ from .passes import Passes, room_for
 from .threads import run_parts
 
 
+def slab_constants(prior: Prior, sizes: Array) -> tuple[Array, Array]:
+    """(V, 4) and (V, 3) as draw_columns takes them; sizes: (V,) of the groups."""
+    a, b = (prior.inclusion.a, prior.inclusion.b) if isinstance(prior.inclusion, Beta) else (1.0, 1.0)
+    hyper, constant = np.empty((len(sizes), 4)), np.empty((len(sizes), 3))
+    hyper[:] = prior.loading_shape, 0.0, a, b
+    hyper[:, 1] = prior.loading_rate
+    constant[:] = gammaln(prior.loading_shape), betaln(a, b), 0.0
+    constant[:, 2] = betaln(a, b + sizes)
+    return hyper, constant
+
+
 class WeightedTiles(NamedTuple):
     """What tiles add to C = L'DY and M = L'DL."""
 
@@ -90,13 +101,8 @@ class CpuMoves:
         after, blocks, sums, own, slab = self._open(rows, columns)
         logit = columns.logit.copy()
         learnt = isinstance(prior.inclusion, Beta) and len(logit) == V and not len(rows.member)
-        a, b = (prior.inclusion.a, prior.inclusion.b) if isinstance(prior.inclusion, Beta) else (1.0, 1.0)
         sizes = prior.group_sizes if V > 1 else np.array([float(self.data.n_rows or self.data.n_features)])
-        hyper, constant = np.empty((V, 4)), np.empty((V, 3))
-        hyper[:] = prior.loading_shape, 0.0, a, b
-        hyper[:, 1] = prior.loading_rate
-        constant[:] = gammaln(prior.loading_shape), betaln(a, b), 0.0
-        constant[:, 2] = betaln(a, b + sizes)
+        hyper, constant = slab_constants(prior, sizes)
         rates = logit if learnt else np.zeros((V, logit.shape[1]))
         self._decide(draw_columns, blocks, sums, own, slab, rates, learnt, sizes, hyper, constant, *noise)
         return after, slab.reshape(columns.alpha.shape), logit

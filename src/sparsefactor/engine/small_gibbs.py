@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import betaln, gammaln
 
 from ..kernels.contract import (
     TRIES,
@@ -25,20 +24,8 @@ from ..kernels.cpu.tiles import Problem
 from ..kernels.protocol import Drawn
 from ..model import Beta, Prior
 from .blas import hold_single_blas_thread
+from .cpu_moves import slab_constants
 from .memory import Memory
-
-
-def slab_of(prior: Prior, G: int) -> Slab:
-    """Of a prior without groups and modules."""
-    learnt = isinstance(prior.inclusion, Beta)
-    a, b = (prior.inclusion.a, prior.inclusion.b) if isinstance(prior.inclusion, Beta) else (1.0, 1.0)
-    shape, rate = float(prior.loading_shape), float(prior.loading_rate)
-    return Slab(
-        learnt=learnt,
-        sizes=np.array([float(G)]),
-        hyper=np.array([[shape, rate, a, b]]),
-        constant=np.array([[gammaln(shape), betaln(a, b), betaln(a, b + G)]]),
-    )
 
 
 class SmallGibbs:
@@ -50,7 +37,9 @@ class SmallGibbs:
         """constant: of the rows' part of the log joint."""
         self.problem, self.memory, self.constant = problem, memory, constant
         (G, self.N), self.K = problem.Y.shape, prior.K
-        self.slab, self.each = slab_of(prior, G), prior.noise == "sample"
+        sizes = np.array([float(G)])
+        self.slab = Slab(isinstance(prior.inclusion, Beta), sizes, *slab_constants(prior, sizes))
+        self.each = prior.noise == "sample"
         self.logit_rows = 1 if self.slab.learnt else len(prior.inclusion_matrix())
         self.no_share = np.zeros((0, self.K, self.K))
         self.still = still(self.K, self.N)
