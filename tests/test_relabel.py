@@ -176,6 +176,23 @@ def test_chunks_do_not_change_the_result(monkeypatch) -> None:
     np.testing.assert_allclose(parts.cost, whole.cost)
 
 
+def test_of_many_draws_some_are_labelled_first(monkeypatch) -> None:
+    """Each draw still ends with its best labels, and means and spreads are those of all draws."""
+    _, draws, _ = scrambled(np.random.default_rng(2), 1, 260, 6, 3, spread=0.7)
+    rounds: list[int] = []
+    step = _chunks.__globals__["_step_2"]
+    monkeypatch.setitem(_chunks.__globals__, "_step_2", lambda F, *rest: (rounds.append(len(F)), step(F, *rest))[1])
+    monkeypatch.setitem(_chunks.__globals__, "MANY_DRAWS", 50)
+    found = relabel(draws[0])
+    assert found.converged
+    assert {44 + 1, 260} == set(rounds)
+    x = found.apply(draws[0])
+    np.testing.assert_allclose(found.mean, x.mean(axis=0))
+    np.testing.assert_allclose(found.sd, x.std(axis=0))
+    least = sum(brute_force(draw, found.mean, found.sd) for draw in draws[0])
+    assert found.cost[-1] == pytest.approx(least, rel=1e-9)
+
+
 def test_stopping_early_is_said(caplog) -> None:
     _, draws, _ = scrambled(np.random.default_rng(2), 1, 40, 6, 3, spread=1.0)
     found = relabel(draws, max_iter=1)
