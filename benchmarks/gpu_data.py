@@ -21,17 +21,15 @@ def simulated(G: int, N: int, K: int, missing: float = 0.0, seed: int = 0, dtype
         L = jax.random.normal(keys[0], (G, K), dtype) * (jax.random.uniform(keys[1], (G, K), dtype) < 0.1)
         F = jax.random.normal(keys[2], (K, N), dtype)
 
-        @partial(jax.jit, static_argnames="rows")
-        def part(L: Any, F: Any, key: Any, rows: int) -> Any:
-            Y = L @ F + jax.random.normal(key, (rows, N), dtype)
-            return Y - Y.mean(axis=1, keepdims=True)
+        @partial(jax.jit, donate_argnums=0)  # in place: the largest use of memory is to be the fit's
+        def with_part(Y: Any, L: Any, F: Any, key: Any, first: Any) -> Any:
+            own = L @ F + jax.random.normal(key, (L.shape[0], N), dtype)
+            return jax.lax.dynamic_update_slice_in_dim(Y, own - own.mean(axis=1, keepdims=True), first, axis=0)
 
-        step = max(1, G // 10)
-        parts = []
+        step = max(1, G // 40)
+        Y = jnp.zeros((G, N), dtype)
         for first in range(0, G, step):
-            own = L[first : first + step]
-            parts.append(part(own, F, jax.random.fold_in(keys[3], first), len(own)))
-        Y = jnp.concatenate(parts)
+            Y = with_part(Y, L[first : first + step], F, jax.random.fold_in(keys[3], first), first)
         observed = None
         if missing:
             seen = jax.random.uniform(keys[4], (G, N), jnp.float32) >= missing

@@ -12,7 +12,6 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -57,6 +56,8 @@ def whole_fit(G: int, N: int, K: int, tell: Tell, limit: float = 110.0) -> None:
     unit = [f / np.maximum(np.linalg.norm(f, axis=1, keepdims=True), 1e-300) for f in (estimated, truth)]
     tell(worst_cosine=float(np.abs(unit[0] @ unit[1].T).max(axis=0).min()), elbo=found.winner.elbo, **found.told)
     tell(programs=len(programs), seconds_of_compilers=sum(programs))
+    memory = jax.devices()[0].memory_stats() or {}
+    tell(most_memory_over_matrix=memory.get("peak_bytes_in_use", float("nan")) / (4 * G * N))
 
 
 def in_fresh_processes(G: int, N: int, K: int, tell: Tell) -> None:
@@ -95,35 +96,28 @@ def trials_together(trials: int, few: int, tell: Tell, max_iter: int = 2000) -> 
 
 
 def chains(G: int, N: int, K: int, tell: Tell, n_chains: int = 4, sweeps: int = 20) -> None:
-    """Milliseconds of a sweep of all chains, with every move and with none, in common calls and each on its own."""
+    """Milliseconds of a sweep of all chains, each in its thread, with every move and with none."""
     data, L, F = simulated(G, N, K)
     prior = Prior(n_factors=K, inclusion=Beta(1, 9))
     engine = JaxEngine(data, prior)
     for moves in ((), ("scale", "rotation", "shear", "column", "noise")):
-        gibbs = Gibbs(data, prior, engine, moves_for(engine, moves))
-        for name, company in (("each on its own", None), ("in common calls", engine.company(n_chains))):
-            if name == "in common calls" and company is None:
-                tell(**{name: "do not fit together"})
-                continue
-            begun = threading.Barrier(n_chains + 1)
-            around = nullcontext if company is None else company.member
+        gibbs, begun = Gibbs(data, prior, engine, moves_for(engine, moves)), threading.Barrier(n_chains + 1)
 
-            def chain(number: int, gibbs: Gibbs = gibbs, around: Any = around, begun: Any = begun) -> None:
-                with around():
-                    state = gibbs.start(np.asarray(L), np.asarray(F, np.float64))
-                    for sweep in range(4 + sweeps):
-                        if sweep == 4:
-                            begun.wait()
-                        state = gibbs.sweep(state, (1, number), sweep)[0]
+        def chain(number: int, gibbs: Gibbs = gibbs, begun: Any = begun) -> None:
+            state = gibbs.start(np.asarray(L), np.asarray(F, np.float64))
+            for sweep in range(4 + sweeps):
+                if sweep == 4:
+                    begun.wait()
+                state = gibbs.sweep(state, (1, number), sweep)[0]
 
-            threads = [threading.Thread(target=chain, args=(number,)) for number in range(n_chains)]
-            for thread in threads:
-                thread.start()
-            begun.wait()
-            begin = time.perf_counter()
-            for thread in threads:
-                thread.join()
-            tell(**{f"{name}, {len(moves)} moves": 1e3 * (time.perf_counter() - begin) / sweeps})
+        threads = [threading.Thread(target=chain, args=(number,)) for number in range(n_chains)]
+        for thread in threads:
+            thread.start()
+        begun.wait()
+        begin = time.perf_counter()
+        for thread in threads:
+            thread.join()
+        tell(**{f"{n_chains} chains, {len(moves)} moves": 1e3 * (time.perf_counter() - begin) / sweeps})
 
 
 def streamed(G: int, N: int, K: int, block: int, tell: Tell) -> None:

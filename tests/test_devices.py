@@ -78,9 +78,10 @@ def test_data_without_room_are_streamed_and_not_rounded_unless_one_says(monkeypa
     half, single = (devices.bytes_needed(CASE.data, CASE.prior, size) for size in (2, 4))
     monkeypatch.setattr("sparsefactor.engine.gpu", lambda: NOBODY)
     monkeypatch.setattr(devices, "room_of", lambda device: single - 1)
+    monkeypatch.setattr(devices, "LEAST_ROWS", 10)
     engine = build_engine(CASE.data, CASE.prior, "jax", any_precision=True)
     assert isinstance(engine, StreamedJaxEngine)
-    assert (engine.problem.Y.dtype, engine.block) == (np.float32, 50)
+    assert (engine.problem.Y.dtype, engine.block) == (np.float32, 22)
     assert devices.resolved("auto", CASE.data, CASE.prior, True) == "cpu"
     monkeypatch.setattr(devices, "room_of", lambda device: half)
     engine = build_engine(CASE.data, CASE.prior, "jax", half=True)

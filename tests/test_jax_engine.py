@@ -65,8 +65,7 @@ def test_covariates_and_holes_stay_on_the_device():
         assert isinstance(getattr(state.rows, name), jax.Array), name
 
 
-@pytest.mark.slow  # several chains at once: tests/test_jax_company.py
-@pytest.mark.parametrize("missing", [0.1, 0.0])
+@pytest.mark.parametrize("missing", [0.0, pytest.param(0.1, marks=pytest.mark.slow)])
 def test_a_chain_is_the_same_chain(missing):
     options = {"n_factors": K, "n_chains": 1, "n_warmup": 4, "n_draws": 4, "init": "varimax", "seed": 3}
     options["moves"] = ("scale", "shear")

@@ -94,14 +94,14 @@ def test_verbs_are_those_of_data_on_the_device(missing):
 
 
 def test_what_has_no_room_on_the_device_is_streamed_and_fits_the_same(monkeypatch):
-    X = sf.simulate(n_features=300, n_samples=40, inclusion=[0.3, 0.3, 0.8], snr=5, seed=0).X
+    X = sf.simulate(n_features=600, n_samples=40, inclusion=[0.3, 0.3, 0.8], snr=5, seed=0).X
     data, prior = as_data(X), sf.Prior(n_factors=K)
     options = {"n_factors": K, "n_trials": 2, "init": "varimax", "tol": 1e-4, "backend": "jax"}
     whole = sf.fit_vi(X, **options)
     needed = devices.bytes_needed(data, prior, 8)
-    monkeypatch.setattr(devices, "room_of", lambda device: needed - 8 * 100 * 40)
-    assert devices.rows_at_a_time(data, prior) == 100
-    assert build_engine(data, prior, "jax").block == 100
+    monkeypatch.setattr(devices, "room_of", lambda device: needed - 8 * 200 * 40)
+    assert devices.rows_at_a_time(data, prior) == 60
+    assert build_engine(data, prior, "jax").block == 60
     streamed = sf.fit_vi(X, **options)
     assert streamed.elbo == pytest.approx(whole.elbo, abs=1e-3)
     np.testing.assert_allclose(streamed.loadings_mean, whole.loadings_mean, atol=1e-3)

@@ -207,7 +207,7 @@ def test_sparse_data_stay_sparse():
 def test_every_verb_is_sent():
     """But for those that no row has a part in."""
     alone = {"with_prior", "with_threads", "moves", "scope", "row_noise", "vi_activations", "gibbs_activations",
-             "vi_shortcut", "gibbs_shortcut", "company"}  # fmt: skip
+             "vi_shortcut", "gibbs_shortcut"}  # fmt: skip
     names = {name for kind in (Verbs, Engine) for name, value in vars(kind).items() if callable(value)}
     assert {name for name in names if not name.startswith("_")} - alone == set(KINDS)
 

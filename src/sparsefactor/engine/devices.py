@@ -17,7 +17,7 @@ logger = logging.getLogger("sparsefactor")
 WORTH_A_GPU = 1e10
 STATES = 24  # states of rows that a search holds at once: trials, what they fall back on, and what is being made
 SPARE = 0.05  # of the memory, for the compiler's own
-BLOCKS = 2  # of rows that are on the device at a time, where not all of them have room
+BLOCKS = 6  # of rows on the device at a time, where not all have room: two in use, four coming (jax_streamed.py)
 LEAST_ROWS = 64  # of a block: fewer would take longer to ask for than to bring
 
 

@@ -15,7 +15,7 @@ from ..kernels.jax.library import jax, jnp, lax, with_64_bits
 from ..kernels.jax.problem import ROOM, Kind, Problem
 from .jax_steps import column_step, row_step
 
-STRETCH = 64  # iterations between two looks of the host
+STRETCH = 512  # iterations between two looks of the host, which take longer than as many iterations
 SMALL = 2**25  # bytes of a trial's states that a device is done with before the host has asked for more
 
 

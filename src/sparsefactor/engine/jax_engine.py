@@ -14,12 +14,11 @@ from ..kernels.contract import Array, GibbsRows, GibbsTerms, Message, RowStream,
 from ..kernels.jax.activations import activations, drawn_activations
 from ..kernels.jax.gibbs_rows import gibbs_pass
 from ..kernels.jax.library import JAX, host, jax, jnp, with_64_bits, x64
-from ..kernels.jax.problem import ROOM, Kind, Problem, dealt
+from ..kernels.jax.problem import Kind, Problem, dealt
 from ..kernels.jax.row_kernel import kernels_compile
 from ..kernels.jax.vi_modules import module_pass
 from ..kernels.jax.vi_rows import vi_pass
 from ..model import Prior
-from .jax_company import Company, beside
 from .jax_data import moments
 from .jax_moves import JaxMoves
 from .jax_shortcut import JaxGibbs, JaxVI, each_sample, stream_of
@@ -52,6 +51,7 @@ class JaxEngine(JaxMoves, JaxVerbs):
             n_groups=len(prior.group_names) if prior.grouped else 1,
             noise_shape=float(prior.noise_shape),
             precision=PRECISION,
+            n_devices=len(self.problem.Y.sharding.device_set),
             kernel="compiled" if not self.one_caller and kernels_compile() else "",
         )
 
@@ -63,17 +63,11 @@ class JaxEngine(JaxMoves, JaxVerbs):
         """64-bit numbers in JAX, which also has them between calls."""
         return x64()
 
-    def company(self, n_chains: int) -> Company | None:
-        """For chains that fit the room that a pass may take, and of which a single one keeps no device busy."""
-        G, K = self.data.n_features, self.prior.K
-        of_one = 40 * G * K * (K if self.kind.masked or not self.kind.kernel else 4)
-        return Company(n_chains) if 1 < n_chains <= ROOM // of_one and not self.one_caller else None
-
     def passed(self, run: Any, rows: Any, message: Message, *noise: Any) -> tuple[Any, Sums]:
         """A row pass; rows may also be the host's."""
         if self.problem.real.shape[0]:
             rows = type(rows)(*(self.with_rows(a, a.dtype) if len(a) else a for a in rows))
-        after, sums = beside(run, (self.problem,), (rows, message, *noise), kind=self.kind)
+        after, sums = run(self.problem, rows, message, *noise, kind=self.kind)
         return after, sums
 
     # ---- variational inference --------------------------------------------------------------------------------

@@ -24,7 +24,6 @@ from ..kernels.jax.library import with_64_bits
 from ..kernels.jax.moves import data_products, rotate, shear
 from ..kernels.jax.problem import Kind, Problem
 from ..model import Beta, Prior
-from .jax_company import beside
 from .jax_turns import in_turn
 
 
@@ -45,8 +44,7 @@ class JaxMoves:
     @with_64_bits
     def gibbs_shear(self, rows: GibbsRows, columns: GibbsColumns, noise: ShearNoise) -> tuple[GibbsRows, Array]:
         """New rows and F (K, N), on the device, after shears (2.11)."""
-        args = self.products(columns), free(rows), columns, noise
-        Z, L, F = beside(shear, (self.problem,), args, kind=self.kind)
+        Z, L, F = shear(self.problem, self.products(columns), free(rows), columns, noise, kind=self.kind)
         return rows._replace(Z=Z, L=L), F
 
     @with_64_bits
@@ -54,8 +52,7 @@ class JaxMoves:
         self, rows: GibbsRows, columns: GibbsColumns, noise: RotationNoise
     ) -> tuple[GibbsRows, Array, Array]:
         """New rows, F (K, N), on the device, and alpha (K, V?) after rotations (2.10)."""
-        args = self.products(columns), free(rows), columns, noise
-        Z, L, F, alpha = beside(rotate, (self.problem,), args, kind=self.kind)
+        Z, L, F, alpha = rotate(self.problem, self.products(columns), free(rows), columns, noise, kind=self.kind)
         return rows._replace(Z=Z, L=L), F, np.array(alpha)
 
     @with_64_bits
@@ -69,7 +66,7 @@ class JaxMoves:
         rate = np.broadcast_to(np.asarray(prior.loading_rate, dtype=np.float64), V)
         slab = Slab(np.float64(prior.loading_shape), rate, np.float64(beta.a), np.float64(beta.b))
         args = self.products(columns), free(rows), columns, noise, slab
-        Z, L, alpha, logit = beside(columns_drawn, (self.problem,), args, kind=self.kind, learnt=learnt)
+        Z, L, alpha, logit = columns_drawn(self.problem, *args, kind=self.kind, learnt=learnt)
         new = np.array(alpha).reshape(columns.alpha.shape)
         return rows._replace(Z=Z, L=L), new, np.array(logit) if learnt else columns.logit.copy()
 

@@ -26,9 +26,6 @@ class PinnedJaxEngine(Pinned, JaxVerbs):
     def feature_gram(self, seen: Any) -> Any:
         return self.inner.feature_gram(seen)
 
-    def company(self, n_chains: int) -> Any:
-        return self.inner.company(n_chains)
-
 
 for _name in ("vi_row_pass", "gibbs_row_pass", "gibbs_shear", "gibbs_rotate", "gibbs_columns"):
     setattr(PinnedJaxEngine, _name, with_64_bits(getattr(PinnedJaxEngine, _name)))

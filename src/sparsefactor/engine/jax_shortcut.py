@@ -32,7 +32,6 @@ from ..kernels.jax.problem import Kind, Problem
 from ..kernels.protocol import Drawn
 from ..model import Prior
 from .jax_batch import Climb, climbed, most_together
-from .jax_company import beside
 from .jax_steps import column_step, gibbs_step, laid_out, parted, row_step, with_nones, without_terms
 
 SMALL = ("active", "l2", "members", "active_in")  # sums that the host looks at
@@ -58,12 +57,17 @@ class JaxVI:
     def finish(self, rows: VIRows, columns: VIColumns, scale: Array) -> tuple[VIRows, Sums, ELBOTerms, float]:
         """The row pass, the ELBO's terms and the ELBO."""
         width = 6 if self.in_modules else 4
-        after, sums, told = row_step(
-            self.problem, self.arrays, VIRows(*rows[:width]), columns, scale, static=self.static, kind=self.kind
-        )
+        after, sums, told = self.row_step(VIRows(*rows[:width]), columns, scale)
         told, small = host((told, {name: getattr(sums, name) for name in SMALL}))
         terms = ELBOTerms(*told.tolist())
         return VIRows(*after[:width]), sums._replace(**small, elbo=VITerms()), terms, terms.total
+
+    def row_step(self, rows: VIRows, columns: VIColumns, scale: Array) -> tuple[VIRows, Sums, Any]:
+        """The row pass, its sums, and the ELBO's terms (6,)."""
+        own: tuple[VIRows, Sums, Any] = row_step(
+            self.problem, self.arrays, rows, columns, scale, static=self.static, kind=self.kind
+        )
+        return own
 
     @with_64_bits
     def together(
@@ -153,7 +157,7 @@ class JaxGibbs:
     ) -> Drawn:
         """tau, z and l of every row, and F."""
         K, N = columns.F.shape
-        args = (
+        after, F, sums, small = self.step(
             GibbsRows(rows.Z, rows.L, rows.tau, member=rows.member if len(rows.member) else NOWHERE),
             GibbsColumns(
                 F=columns.F,
@@ -165,11 +169,13 @@ class JaxGibbs:
             np.array([*key, sweep, power], np.float64),
             NONE if normal is None else normal,
         )
-        shared, static = (self.problem, self.arrays), {"static": self.static, "kind": self.kind, "each": self.each}
-        after, F, sums, small = beside(gibbs_step, shared, args, **static)
         active, l2, joint, explained, f2, largest = laid_out(host(small), K, N, self.kind.n_groups)
         sums = sums._replace(active=active, l2=l2, joint=joint, explained=explained, f2=f2)
         return Drawn(rows._replace(Z=after.Z, L=after.L, tau=after.tau), F, sums, largest)
+
+    def step(self, *args: Any) -> Any:
+        """`gibbs_step` of rows, columns, words and normals."""
+        return gibbs_step(self.problem, self.arrays, *args, static=self.static, kind=self.kind, each=self.each)
 
 
 def stream_of(key: tuple[int, int], sweep: int) -> RowStream:

@@ -16,7 +16,7 @@ from ..kernels.columns import (
     rescaled,
     vi_message,
 )
-from ..kernels.contract import NONE, GibbsColumns, GibbsRows, GibbsTerms, RowStream, Sums, VIColumns, VIRows
+from ..kernels.contract import NONE, GibbsColumns, GibbsRows, GibbsTerms, Message, RowStream, Sums, VIColumns, VIRows
 from ..kernels.jax.activations import draw_activations, vi_activations
 from ..kernels.jax.gibbs_rows import gibbs_row_pass
 from ..kernels.jax.library import jax, jnp
@@ -43,12 +43,24 @@ def row_step(
     problem: Problem, arrays: Any, rows: VIRows, columns: VIColumns, scale: Any, static: Static, kind: Kind
 ) -> tuple[VIRows, Sums, Any]:
     """The row pass, its sums, and the ELBO's terms (6,)."""
-    fixed, inclusion = (joined(*both) for both in zip(static, arrays, strict=True))
-    message = vi_message(columns, scale, inclusion, fixed)
     run = module_row_pass if rows.member.shape[0] else vi_row_pass
-    rows, sums = run(problem, rows, message, kind)
+    rows, sums = run(problem, rows, row_message(arrays, columns, scale, static), kind)
+    return rows, sums, row_terms(arrays, columns, sums, static)
+
+
+@partial(jax.jit, static_argnames="static")
+def row_message(arrays: Any, columns: VIColumns, scale: Any, static: Static) -> Message:
+    """What the rows need of the columns."""
+    fixed, inclusion = (joined(*both) for both in zip(static, arrays, strict=True))
+    return vi_message(columns, scale, inclusion, fixed)
+
+
+@partial(jax.jit, static_argnames="static")
+def row_terms(arrays: Any, columns: VIColumns, sums: Sums, static: Static) -> Any:
+    """The ELBO's terms (6,) after a row pass."""
+    fixed, inclusion = (joined(*both) for both in zip(static, arrays, strict=True))
     told = elbo_terms(columns, sums, inclusion, fixed)
-    return rows, sums, jnp.stack([jnp.asarray(term, dtype=jnp.float64) for term in told])
+    return jnp.stack([jnp.asarray(term, dtype=jnp.float64) for term in told])
 
 
 def parted(values: Any) -> tuple[Static, dict[str, Any]]:
@@ -80,19 +92,38 @@ def gibbs_step(
     Numbers come and go in as few arrays as can be, for each costs as much as all: the scale is that of `columns` and
     then alpha (K, 1 + V); words: those of the stream, and the power of the likelihood.
     """
-    fixed, (K, N) = joined(static, arrays), columns.F.shape
+    told, stream, weight = gibbs_message(arrays, columns, words, static, kind)
+    rows, sums = gibbs_row_pass(problem, rows, told, stream, kind)
+    return rows, *gibbs_ended(arrays, sums, stream, weight, normal, static, each)
+
+
+@partial(jax.jit, static_argnames=("static", "kind"))
+def gibbs_message(
+    arrays: Any, columns: GibbsColumns, words: Any, static: Static, kind: Kind
+) -> tuple[Message, RowStream, Any]:
+    """What the rows need, the name of the sweep's randomness, and (N,) the samples' weights."""
+    fixed = joined(static, arrays)
     scale, alpha = columns.scale[:, 0], columns.scale[:, 1:]
     alpha = alpha if kind.n_groups > 1 else alpha[:, 0]
     stream = RowStream(*(words[n].astype(jnp.uint64) for n in range(3)))
     weight = words[3] * (columns.weight if columns.weight.shape[0] else fixed.ones)
     told = message(columns.F, None, weight, alpha, jnp.log(alpha), scale, {"logit": columns.logit}, fixed)
-    rows, sums = gibbs_row_pass(problem, rows, told, stream, kind)
+    return told, stream, weight
+
+
+@partial(jax.jit, static_argnames=("static", "each"))
+def gibbs_ended(
+    arrays: Any, sums: Sums, stream: RowStream, weight: Any, normal: Any, static: Static, each: bool
+) -> tuple[Any, Sums, Any]:
+    """F, what the columns need of the rows, and what the host looks at."""
+    K, N = sums.LY.shape
     if not normal.shape[0]:
         normal = normals(stream, jnp.arange(K)[:, None], jnp.arange(N), STREAM_F)
     F = draw_activations(sums, weight, normal, each)
-    small = (sums.active, sums.l2, jnp.stack(sums.joint), explained(F, sums, fixed), jnp.sum(F**2, axis=1))
+    own = explained(F, sums, joined(static, arrays))
+    small = (sums.active, sums.l2, jnp.stack(sums.joint), own, jnp.sum(F**2, axis=1))
     small = jnp.concatenate([*map(jnp.ravel, small), jnp.max(jnp.abs(F))[None]])
-    return rows, F, sums._replace(active=NONE, l2=NONE, joint=GibbsTerms()), small
+    return F, sums._replace(active=NONE, l2=NONE, joint=GibbsTerms()), small
 
 
 def laid_out(small: Any, K: int, N: int, V: int) -> tuple[Any, Any, GibbsTerms, Any, Any, float]:

@@ -1,24 +1,31 @@
 """Data larger than the memory of the device: rows' states are there, the matrix comes by block of rows in every pass.
 
-While a block is computed with, the next one is on its way; two are on the device at a time. A pass needs a block once:
-what the rows need of it, and what the columns need of the rows. Sums over blocks are added in their order.
+While a block is computed with, the next ones are on their way: several, since a single transfer does not fill the bus.
+A pass needs a block once: what the rows need of it, and what the columns need of the rows. Sums over blocks are added
+in their order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..data import Data
-from ..kernels.contract import Message, Sums
+from ..kernels.contract import Array, GibbsColumns, GibbsRows, Message, Sums, VIColumns, VIRows
 from ..kernels.jax import matrix
 from ..kernels.jax.gibbs_rows import gibbs_pass
-from ..kernels.jax.library import jax, jnp, with_64_bits
-from ..kernels.jax.problem import Problem
+from ..kernels.jax.library import jax, jnp, lax, with_64_bits
+from ..kernels.jax.problem import CONSTANTS, Kind, Problem
+from ..kernels.jax.vi_modules import module_pass
+from ..kernels.jax.vi_rows import vi_pass
 from ..model import Prior
+from .devices import BLOCKS
 from .jax_engine import JaxEngine, mask_of
+from .jax_shortcut import JaxGibbs, JaxVI
+from .jax_steps import gibbs_ended, gibbs_message, row_message, row_terms
 from .jax_verbs import ByRow
 
 
@@ -40,68 +47,50 @@ class StreamedJaxEngine(JaxEngine):
         self.block = block
         self.Y = (data.Y.astype(np.float16) if half else data.Y) if _Y is None else _Y
         super().__init__(data, prior, _problem=without_matrix(data, self.Y, half) if _problem is None else _problem)
-        self.one_caller = True  # two would have four blocks there
+        self.one_caller = True  # two would have twice as many blocks there
 
     def with_prior(self, prior: Prior) -> StreamedJaxEngine:
         """The same engine under another prior."""
         return StreamedJaxEngine(self.data, prior, block=self.block, _problem=self.problem, _Y=self.Y)
 
-    def vi_shortcut(self, joint: bool) -> None:  # type: ignore[override]
-        """None: a pass is many calls."""
+    def vi_shortcut(self, joint: bool) -> StreamedVI:
+        """Whole iterations on the device but for the blocks."""
+        return StreamedVI(self)
 
-    def gibbs_shortcut(self) -> None:  # type: ignore[override]
-        """None, as above."""
+    def gibbs_shortcut(self) -> StreamedGibbs:
+        """Row pass and activations, the same."""
+        return StreamedGibbs(self)
 
     # ---- blocks -------------------------------------------------------------------------------------------------
 
-    def over_blocks(self, of_block: Callable[[slice, Problem], Any]) -> list[Any]:
-        """What a function makes of each block; the next one comes while it does."""
+    def over_blocks(self, function: Any, *args: Any, **static: Any) -> list[Any]:
+        """What a kernel makes of each block; the next ones come while it does."""
         G = self.data.n_features
         bounds = [slice(first, min(first + self.block, G)) for first in range(0, G, self.block)]
+        coming = deque(map(self.placed, bounds[: BLOCKS - 1]))
         found: list[Any] = []
-        Y = self.placed(bounds[0])
         for n, rows in enumerate(bounds):
-            found.append(of_block(rows, self.part(rows, Y)))
+            here = self.problem, coming.popleft(), np.int64(rows.start), args
+            found.append(of_block(*here, function=function, static=tuple(static.items()), kind=self.kind))
             if n:
                 jax.block_until_ready(found[n - 1])  # the block before it is done with, and makes room
-            if n + 1 < len(bounds):
-                Y = self.placed(bounds[n + 1])
+            if n + BLOCKS - 1 < len(bounds):
+                coming.append(self.placed(bounds[n + BLOCKS - 1]))
         return found
 
     def placed(self, rows: slice) -> Any:
         """A block on its way to the device."""
         return jax.device_put(np.ascontiguousarray(self.Y[rows]))
 
-    def part(self, rows: slice, Y: Any) -> Problem:
-        """What the kernels need of a block; constants, which are of all rows, go with the first."""
-        own = self.problem.part(rows)._replace(Y=Y)
-        if rows.start == 0:
-            return own
-        none = jnp.zeros(())
-        return own._replace(likelihood_constant=none, noise_constant=none, gibbs_constant=none)
-
     def asked(self, function: Any, *args: Any, join: int | None = None, **static: Any) -> Any:
         """What a kernel says of the data: see `JaxVerbs.asked`."""
-
-        def of_block(rows: slice, own: Problem) -> Any:
-            return function(own, *(cut(arg, rows) for arg in args), kind=self.kind, **static)
-
-        found = self.over_blocks(of_block)
+        found = self.over_blocks(function, *args, **static)
         return added(found) if join is None else jnp.concatenate(found, axis=join)
 
     def passed(self, run: Any, rows: Any, message: Message, *noise: Any) -> tuple[Any, Sums]:
         """A row pass."""
-        by_row = len(message.logit) == self.data.n_features > 1
-
-        def of_block(own: slice, problem: Problem) -> Any:
-            told = message._replace(logit=message.logit[own]) if by_row else message
-            first = {"first": own.start} if run is gibbs_pass else {}
-            return run(problem, rows_of(rows, own), told, *noise, kind=self.kind, **first)
-
-        found = self.over_blocks(of_block)
-        fields = zip(*(after for after, _ in found), strict=True)
-        after = type(rows)(*(jnp.concatenate(each) if each[0].shape[0] else each[0] for each in fields))
-        return after, added([sums for _, sums in found])
+        found = self.over_blocks(run, ByRow(rows), message, *noise)
+        return joined_blocks(found)
 
     def data_rows(self, numbers: Any) -> Any:
         """(n, N) some rows of the data."""
@@ -143,16 +132,66 @@ def squares(Y: Any) -> Any:
     return np.sum(Y.astype(np.float64) ** 2, axis=1)
 
 
-def rows_of(rows: Any, own: slice) -> Any:
-    """Some of the rows; what they do not have stays so."""
-    return type(rows)(*(values[own] if len(values) else values for values in rows))
+@partial(jax.jit, static_argnames=("function", "static", "kind"))
+def of_block(problem: Problem, Y: Any, first: Any, args: Any, function: Any, static: Any, kind: Kind) -> Any:
+    """What a kernel makes of the block Y, whose first row is `first`; problem and arguments are of all rows."""
+    G, n = problem.row_count.shape[0], Y.shape[0]
+
+    def own(values: Any) -> Any:
+        return lax.dynamic_slice_in_dim(values, first, n) if values.shape[0] else values
+
+    def cut(arg: Any) -> Any:
+        if isinstance(arg, ByRow):
+            return jax.tree.map(own, arg.values)
+        if isinstance(arg, matrix.Seen):
+            return arg._replace(base=own(arg.base), left=own(arg.left))
+        if isinstance(arg, Message) and arg.logit.shape[0] == G > 1:
+            return arg._replace(logit=own(arg.logit))
+        return arg
+
+    # Constants, which are of all rows, go with the first block.
+    constants = [jnp.where(first == 0, value, 0.0) for value in problem[-CONSTANTS:]]
+    part = Problem(Y, *map(own, problem[1:-CONSTANTS]), *constants)
+    more = {"first": first} if function is gibbs_pass else {}
+    return function(part, *map(cut, args), kind=kind, **dict(static), **more)
 
 
-def cut(arg: Any, rows: slice) -> Any:
-    """An argument for some of the rows."""
-    if isinstance(arg, matrix.Seen):
-        return arg._replace(base=arg.base[rows], left=arg.left[rows])
-    return arg.values[rows] if isinstance(arg, ByRow) else arg
+class StreamedVI(JaxVI):
+    """`JaxVI` of data that come by blocks."""
+
+    def __init__(self, engine: StreamedJaxEngine) -> None:
+        super().__init__(engine.problem, engine.kind, engine.data, engine.prior)
+        self.engine, self.most_together = engine, 1
+
+    def row_step(self, rows: VIRows, columns: VIColumns, scale: Array) -> tuple[VIRows, Sums, Any]:
+        """The row pass, its sums, and the ELBO's terms (6,)."""
+        message = row_message(self.arrays, columns, scale, static=self.static)
+        after, sums = self.engine.passed(module_pass if self.in_modules else vi_pass, rows, message)
+        return after, sums, row_terms(self.arrays, columns, sums, static=self.static)
+
+
+class StreamedGibbs(JaxGibbs):
+    """`JaxGibbs` of data that come by blocks."""
+
+    def __init__(self, engine: StreamedJaxEngine) -> None:
+        super().__init__(engine.problem, engine.kind, engine.data, engine.prior)
+        self.engine = engine
+
+    def step(self, rows: GibbsRows, columns: GibbsColumns, words: Any, normal: Any) -> Any:
+        """`gibbs_step`."""
+        message, stream, weight = gibbs_message(self.arrays, columns, words, static=self.static, kind=self.kind)
+        after, sums = self.engine.passed(gibbs_pass, rows, message, stream)
+        ended = gibbs_ended(self.arrays, sums, stream, weight, normal, static=self.static, each=self.each)
+        return after, *ended
+
+
+@jax.jit
+def joined_blocks(found: list[Any]) -> tuple[Any, Sums]:
+    """The rows of all blocks, and their sums added up."""
+    each = [after for after, _ in found]
+    fields = zip(*each, strict=True)
+    rows = type(each[0])(*(jnp.concatenate(own) if own[0].shape[0] else own[0] for own in fields))
+    return rows, added([sums for _, sums in found])
 
 
 @jax.jit

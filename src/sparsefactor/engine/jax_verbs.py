@@ -19,7 +19,6 @@ from ..kernels.jax.products import mask_back
 from ..kernels.jax.shears import JaxShears
 from ..kernels.rows import RowVerbs
 from ..kernels.starts import StartVerbs
-from .jax_company import beside
 
 
 class JaxVerbs(RowVerbs):
@@ -64,7 +63,7 @@ class JaxVerbs(RowVerbs):
         join: the axis of the rows in the answer, None where it is a sum over them. It matters where the data come in
         blocks (jax_streamed.py).
         """
-        return beside(function, (self.problem,), tuple(map(whole, args)), kind=self.kind, **static)
+        return function(self.problem, *map(whole, args), kind=self.kind, **static)
 
     # ---- to and from the host -----------------------------------------------------------------------------------
 

@@ -45,10 +45,6 @@ class RowVerbs(StartVerbs):
         """The same engine: it has no threads."""
         return self
 
-    def company(self, n_chains: int) -> Any:
-        """None: chains are swept each on its own."""
-        return None
-
     @property
     def moves(self) -> tuple[str, ...]:
         """All; but only noise by feature of complete data without a design can be drawn without the activations."""

@@ -65,10 +65,6 @@ class Verbs(Protocol):
         """To be entered by whoever computes with what the engine returned."""
         ...
 
-    def company(self, n_chains: int) -> Any:
-        """Where so many chains are swept in common calls: what each of their threads is to be a `member` of."""
-        ...
-
     def with_prior(self, prior: Prior) -> Any:
         """The same engine, its data where they are, under another prior."""
         ...

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, nullcontext
 
 from ..engine.threads import available_cores, single_blas_thread
 from .chain import Chain, Timer
@@ -51,11 +50,9 @@ def run_chains(
     stop = threading.Event()
     # A pool of its own: the engine's threads serve the row passes of these chains.
     engine = chains[0].gibbs.engine
-    company = engine.company(len(chains))
-    n_workers = 1 if engine.one_caller else workers(n_jobs, len(chains)) if company is None else len(chains)
-    around = nullcontext if company is None else company.member
+    n_workers = 1 if engine.one_caller else workers(n_jobs, len(chains))
     with ThreadPoolExecutor(n_workers, "sparsefactor-chain") as pool:
-        futures = [pool.submit(_run, chain, around, stop, watcher, run, checkpoint_seconds) for chain in chains]
+        futures = [pool.submit(_run, chain, stop, watcher, run, checkpoint_seconds) for chain in chains]
         try:
             with display:
                 waiting = set(futures)
@@ -76,13 +73,12 @@ def run_chains(
 
 def _run(
     chain: Chain,
-    around: Callable[[], AbstractContextManager[None]],
     stop: threading.Event,
     watcher: Watcher,
     run: RunFolder | None,
     checkpoint_seconds: float,
 ) -> None:
-    with around(), single_blas_thread():  # this thread's own, where a BLAS has one for each
+    with single_blas_thread():  # this thread's own, where a BLAS has one for each
         _advance(chain, stop, watcher, run, checkpoint_seconds)
 
 

@@ -192,9 +192,6 @@ class JournalEngine:
         scope: AbstractContextManager[Any] = self.inner.scope()
         return scope
 
-    def company(self, n_chains: int) -> None:
-        """None: a search has no chains."""
-
     def with_prior(self, prior: Prior) -> JournalEngine:
         return JournalEngine(self.inner.with_prior(prior), self.notes)
 

@@ -103,9 +103,6 @@ class DaskEngine:
         scope: AbstractContextManager[Any] = self.local.scope()
         return scope
 
-    def company(self, n_chains: int) -> None:
-        """None: see `RowVerbs.company`."""
-
     def with_prior(self, prior: Prior) -> DaskEngine:
         """The same engine and data under another prior."""
         return DaskEngine(self.data, prior, by_jax=self.by_jax, single=self.single, _cluster=self.cluster)

@@ -80,8 +80,7 @@ def draw(
     linear, odds = tau * b, logit + 0.5 * jnp.log(alpha)
     if kind.kernel and K <= MOST_FACTORS:
         own = A, alpha, odds, linear, tau, Z, uniform, normal
-        run = partial(drawn_rows, interpret=kind.kernel == "interpreted")
-        return *(jax.custom_batching.sequential_vmap(run) if kind.in_company else run)(*own), tau
+        return *drawn_rows(*own, interpret=kind.kernel == "interpreted"), tau
     Z = inclusions(A, alpha, odds, linear, tau, Z, uniform)
     return Z, draw_loadings(A, alpha, linear, tau, Z, normal), tau
 

@@ -9,6 +9,7 @@ import numpy as np
 from .library import jax, jnp
 
 NEVER = -1e300  # log odds: of probability zero, and zero times them is zero
+CONSTANTS = 3  # the last fields of a Problem, which are no row's
 ROOM = 2**31  # bytes that a pass over masked rows may take at once, besides the data
 
 
@@ -29,8 +30,7 @@ class Problem(NamedTuple):
 
     def part(self, rows: slice) -> Problem:
         """Of some rows."""
-        constants = 3
-        return Problem(*(a[rows] if a.shape[0] else a for a in self[:-constants]), *self[-constants:])
+        return Problem(*(a[rows] if a.shape[0] else a for a in self[:-CONSTANTS]), *self[-CONSTANTS:])
 
 
 class Kind(NamedTuple):
@@ -42,8 +42,8 @@ class Kind(NamedTuple):
     n_groups: int  # 1: no groups
     noise_shape: float
     precision: str  # of products with single precision: see products.py
+    n_devices: int = 1  # that share the rows
     kernel: str = ""  # of row_kernel.py: "" for none, "compiled", or "interpreted" (on any machine, slowly)
-    in_company: bool = False  # several chains in one call: the kernel takes them one after the other
 
 
 def placed_as(like: Any, values: Any) -> Any:
