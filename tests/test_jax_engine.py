@@ -17,6 +17,8 @@ from sparsefactor.kernels.contract import MoveNoise
 from sparsefactor.kernels.jax.gibbs_rows import draw_loadings, inclusions
 from sparsefactor.kernels.jax.library import jax, jnp, x64
 from sparsefactor.kernels.jax.row_kernel import drawn_rows
+from sparsefactor.kernels.jax.vi_kernel import settled_rows
+from sparsefactor.kernels.jax.vi_rows import side_by_side
 from sparsefactor.kernels.noise import STREAM_F, normal_from, uniform_pair
 from sparsefactor.vi.cavi import CAVI
 
@@ -98,6 +100,25 @@ def test_the_kernel_of_a_row_draws_what_rows_side_by_side_draw(masked):
         np.testing.assert_array_equal(Z, expected)
         assert 0 < Z.sum() < Z.size
         np.testing.assert_allclose(L, draw_loadings(A, alpha, linear, tau, expected, normal), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_the_kernel_of_rows_settles_what_rows_side_by_side_settle(masked):
+    """More rows than a program takes, and several trials at once, whose rows go side by side."""
+    with x64():
+        A, alpha, logit, linear, tau, *_ = (jnp.asarray(a) for a in rows_for_a_draw(5, 150, masked))
+        alpha = alpha * (1.0 + tau) if masked else alpha
+        args = A, alpha, jnp.log(alpha), logit, linear / tau, tau, 0.1 * linear
+        run = partial(settled_rows, plain=side_by_side, interpret=True)
+        expected = side_by_side(*args)
+        for found, value in zip(jax.jit(run)(*args), expected, strict=True):
+            np.testing.assert_allclose(found, value, rtol=1e-10, atol=1e-13)
+        assert 0.0 < expected[1].min() < 0.1
+        assert 0.9 < expected[1].max() <= 1.0
+        many = jnp.stack([args[-1], 2.0 * args[-1]])
+        both = jax.jit(jax.vmap(run, (*(None,) * 6, 0)))(*args[:-1], many)
+        for found, value in zip(both, expected, strict=True):
+            np.testing.assert_allclose(found[0], value, rtol=1e-10, atol=1e-13)
 
 
 @pytest.mark.slow

@@ -199,7 +199,9 @@ def solved(Q: Any, b: Any, normal: Any, is_in: Any, at: Any, K: int) -> Any:
 
 @cache
 def kernels_compile() -> bool:
-    """Whether this installation can run the kernel: an NVIDIA GPU, and a JAX that has Triton."""
+    """Whether this installation can run this kernel and vi_kernel.py's: an NVIDIA GPU, and a JAX that has Triton."""
+    from .vi_kernel import kernel as settled
+
     if (
         triton is None
         or jax.default_backend() != "gpu"
@@ -212,6 +214,9 @@ def kernels_compile() -> bool:
             jnp.eye(2), one, none, one, one[0], none == 1, 0.5 * one, none
         )
         jax.block_until_ready(made)
+        jax.block_until_ready(
+            jax.jit(partial(settled, interpret=False))(jnp.eye(2), one, none, none, one, one[0], none)
+        )
     except Exception:  # of JAX, of Triton, of the driver: the other way is slower and always there
         return False
     return True

@@ -12,6 +12,7 @@ from ..contract import Message, Sums, VIRows, VITerms
 from .library import jax, jnp, lax, special
 from .problem import Kind, Problem, by_row, group_sums, logit_by_row, of_real, row_parts
 from .products import back, mask_back, mask_times, packing, times
+from .vi_kernel import MOST_FACTORS, settled_rows
 
 
 def vi_row_pass(problem: Problem, rows: VIRows, message: Message, kind: Kind) -> tuple[VIRows, Sums]:
@@ -93,21 +94,34 @@ def settle(problem: Problem, A: Any, b: Any, state: Any, prior: Any, kind: Kind)
     if kind.feature_noise:
         tau, likelihood, noise = new_tau(problem, expected_rss(y_square, A, b, mu, s2, eta), kind)
 
-    def one_factor(k: Any, now: Any) -> Any:
-        mu, s2, eta, mean = now
-        others = jnp.sum((A[k][:, None] if A.ndim == 2 else A[k]) * mean, axis=0) - A[k, k] * mean[k]
-        own = 1.0 / (tau * A[k, k] + alpha[k])
-        centre = own * tau * (b[k] - others)
-        bayes_factor = 0.5 * (log_alpha[k] + jnp.log(own) + centre**2 / own)
-        included = special.expit(logit[k] + bayes_factor)
-        return mu.at[k].set(centre), s2.at[k].set(own), eta.at[k].set(included), mean.at[k].set(included * centre)
-
-    mu, s2, eta, _ = lax.fori_loop(0, mu.shape[0], one_factor, (mu, s2, eta, eta * mu), unroll=unrolled(mu.shape[0]))
+    own = A, alpha, log_alpha, logit, b, tau, eta * mu
+    s2 = 1.0 / (tau * diagonal(A) + alpha)
+    if kind.kernel and mu.shape[0] <= MOST_FACTORS:
+        mu, eta = settled_rows(*own, side_by_side, interpret=kind.kernel == "interpreted")
+    else:
+        mu, eta = side_by_side(*own)
     likelihood = likelihood - 0.5 * jnp.sum(tau * expected_rss(y_square, A, b, mu, s2, eta))
     slab = 0.5 * (log_alpha + jnp.log(s2) + 1.0 - alpha * (mu**2 + s2))
     entropy = eta * safe_log(eta) + (1.0 - eta) * safe_log(1.0 - eta)
     loadings = jnp.sum(eta * (slab + logit) - entropy)
     return mu, s2, eta, tau, jnp.stack([likelihood, loadings, noise])
+
+
+def side_by_side(A: Any, alpha: Any, log_alpha: Any, logit: Any, b: Any, tau: Any, mean: Any) -> tuple[Any, Any]:
+    """mu and eta (K, G) factor by factor, from E[l] (K, G) before."""
+
+    def one_factor(k: Any, now: Any) -> Any:
+        mu, eta, mean = now
+        others = jnp.sum((A[k][:, None] if A.ndim == 2 else A[k]) * mean, axis=0) - A[k, k] * mean[k]
+        own = 1.0 / (tau * A[k, k] + alpha[k])
+        centre = own * tau * (b[k] - others)
+        bayes_factor = 0.5 * (log_alpha[k] + jnp.log(own) + centre**2 / own)
+        included = special.expit(logit[k] + bayes_factor)
+        return mu.at[k].set(centre), eta.at[k].set(included), mean.at[k].set(included * centre)
+
+    K, none = mean.shape[0], jnp.zeros_like(mean)
+    mu, eta, _ = lax.fori_loop(0, K, one_factor, (none, none, mean), unroll=unrolled(K))
+    return mu, eta
 
 
 def unrolled(K: int) -> int:
