@@ -13,9 +13,9 @@ from ..model import Prior
 logger = logging.getLogger("sparsefactor")
 
 # Multiplications of one product with the data matrix from which on a GPU is chosen by itself: 20,000 x 10,000 with 50
-# factors took 3.9 ms an iteration on an H200 (python -m benchmarks.gpu) and 101 on the 16 cores beside it.
+# factors took 2.7 ms an iteration on an H200 (python -m benchmarks.gpu) and 127 on the 16 cores beside it.
 WORTH_A_GPU = 1e10
-STATES = 24  # states of rows that a search holds at once: trials, what they fall back on, and what is being made
+STATES = 12  # states of rows that a search holds at once: trials, what they fall back on, and what is being made
 SPARE = 0.05  # of the memory, for the compiler's own
 BLOCKS = 6  # of rows on the device at a time, where not all have room: two in use, four coming (jax_streamed.py)
 LEAST_ROWS = 64  # of a block: fewer would take longer to ask for than to bring
@@ -61,7 +61,7 @@ def bytes_needed(data: Data, prior: Prior, itemsize: int) -> float:
     matrix = float(G) * N * (itemsize + (not data.is_complete))
     rows = 8.0 * G * (3 * K + 1 + (M * (K + 1) if M > 1 else 0))
     columns = 8.0 * N * K * (4 if data.is_complete else 4 + 3 * K)
-    working = 4.0 * min(2.0**31, 16.0 * G * max(N, K * K))
+    working = 0.25 * matrix if data.is_complete else 4.0 * min(2.0**31, 16.0 * G * max(N, K * K))
     return matrix + STATES * rows + (STATES if data.is_complete else 8) * columns + working
 
 

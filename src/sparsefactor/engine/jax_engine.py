@@ -19,11 +19,13 @@ from ..kernels.jax.row_kernel import kernels_compile
 from ..kernels.jax.vi_modules import module_pass
 from ..kernels.jax.vi_rows import vi_pass
 from ..model import Prior
+from .devices import room_of
 from .jax_data import moments
 from .jax_moves import JaxMoves
 from .jax_shortcut import JaxGibbs, JaxVI, each_sample, stream_of
 from .jax_verbs import JaxVerbs
 
+COPIES = 4  # of the matrix while a fit is compiled for: 3.5 were seen
 PRECISION = "bf16x3"  # of products of single precision: as exact as float32, twice as fast (python -m benchmarks.gpu)
 
 
@@ -43,7 +45,9 @@ class JaxEngine(JaxMoves, JaxVerbs):
         prior = prior.in_units_of(data)
         self.data, self.prior = data, prior
         self.problem = placed(data, prior, half, _problem)
-        self.one_caller = len(self.problem.Y.sharding.device_set) > 1
+        devices = self.problem.Y.sharding.device_set
+        # A compiler tries out a product on copies of the matrix, and there is not always room for several at it.
+        self.one_caller = len(devices) > 1 or COPIES * self.problem.Y.nbytes > room_of(next(iter(devices)))
         self.kind = Kind(
             masked=not data.is_complete,
             lists_missing=lists_missing(data),
@@ -51,8 +55,8 @@ class JaxEngine(JaxMoves, JaxVerbs):
             n_groups=len(prior.group_names) if prior.grouped else 1,
             noise_shape=float(prior.noise_shape),
             precision=PRECISION,
-            n_devices=len(self.problem.Y.sharding.device_set),
-            kernel="compiled" if not self.one_caller and kernels_compile() else "",
+            n_devices=len(devices),
+            kernel="compiled" if len(devices) == 1 and kernels_compile() else "",
         )
 
     def with_prior(self, prior: Prior) -> JaxEngine:
