@@ -165,13 +165,13 @@ class ColumnMove:
 
 
 class NoiseMove:
-    """Draw what belongs to one feature alone with the activations integrated out, and then the activations: its noise
-    precision (2.16), and its loading on a factor that no other feature holds fast (2.17).
+    """Draw what belongs to one feature with the activations integrated out, and then the activations: its noise
+    precision (2.16), and its loadings on factors whose activations are not well known without it (2.17).
 
     Not every engine has it for every data set: see `Engine.moves`."""
 
     name = "noise"
-    every = 2
+    every = 1
     work = 2e6  # multiplications in one call; more rows than that allows take turns
 
     def __call__(self, gibbs: Gibbs, state: GibbsState, rng: np.random.Generator) -> GibbsState:

@@ -160,6 +160,8 @@ MOVE_NAMES = ("scale", "rotation", "shear", "column", "noise")
 # Widths of the brackets in which slices of log alpha, logit pi and log tau are sought.
 ALPHA_WIDTH, RATE_WIDTH, TAU_WIDTH = 3.0, 4.0, 3.0
 TRIES = 60  # of a slice at most; a bracket has shrunk to nothing long before
+HELD = 0.02  # variance of a factor's activations given all rows but one, below which draws given them do as well
+FREE_WIDTH = 5.0  # of a slice of a loading, in standard deviations
 LOOSE = 0.3  # variance of a factor's activations given all rows but one, above which that row may have it to itself
 
 

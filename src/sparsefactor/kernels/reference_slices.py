@@ -13,6 +13,8 @@ from ..densities import log_gamma_density
 from ..model import Beta, Prior
 from .contract import (
     ALPHA_WIDTH,
+    FREE_WIDTH,
+    HELD,
     LOOSE,
     RATE_WIDTH,
     TAU_WIDTH,
@@ -23,7 +25,7 @@ from .contract import (
     GibbsRows,
     PrecisionNoise,
 )
-from .noise import STREAM_SLICE, move_noise, stream_words, uniform_pair
+from .noise import STREAM_SLICE, move_noise, normal_from, stream_words, uniform_pair
 
 
 class ReferenceSlices:
@@ -135,9 +137,12 @@ class ReferenceSlices:
                 return self.own_density(i, L[i], np.exp(at[0]), L, tau) + at[0]
 
             tau[i] = np.exp(at + slice_step(of_tau, at, np.ones(1), TAU_WIDTH, *draws))[0]
-            for k in range(L.shape[1]):
-                first, second = uniform_pair((k + 1) * (TRIES + 2) + np.arange(TRIES + 2), i, sweep, STREAM_SLICE, key)
+            K, places = L.shape[1], np.arange(TRIES + 2)
+            for k in range(K):
+                first, second = uniform_pair((k + 1) * (TRIES + 2) + places, i, sweep, STREAM_SLICE, key)
                 self.draw_own(i, k, Z, L, tau, alpha[i, k], logit[i, k], first, second[0])
+                first, second = uniform_pair((K + 1 + k) * (TRIES + 2) + places, i, sweep, STREAM_SLICE, key)
+                self.draw_free(i, k, Z, L, tau, alpha[i, k], logit[i, k], first, second)
         weighted = tau[:, None] * L
         Q = np.eye(L.shape[1]) + weighted.T @ L
         F = [draw_normal(Q, weighted.T @ y, normal) for y, normal in zip(Y.T, noise.normal.T, strict=True)]
@@ -199,6 +204,48 @@ class ReferenceSlices:
                 lambda at: density(at[0]) + slab(at[0]), x, np.ones(1), high - low, np.log(u[1]), *bracket
             )
             tau[i], L[i, k] = precision(float(x[0] + step[0])), x[0] + step[0]
+
+    def draw_free(
+        self,
+        i: int,
+        k: int,
+        Z: NDArray[np.int8],
+        L: Array,
+        tau: Array,
+        alpha: float,
+        logit: float,
+        first: Array,
+        second: Array,
+    ) -> None:
+        """z_ik and l_ik given all but the activations (2.17b)."""
+        others = np.arange(len(L)) != i
+        V = np.linalg.inv(np.eye(L.shape[1]) + (L[others].T * tau[others]) @ L[others])
+        if V[k, k] < HELD:
+            return
+        C = (L[others].T * tau[others]) @ self.data.Y[others]
+
+        def moved(x: float) -> Array:
+            return np.where(np.arange(L.shape[1]) == k, x, L[i])
+
+        def density(x: float) -> float:
+            slab = 0.5 * np.log(alpha / (2 * np.pi)) - 0.5 * alpha * x**2
+            return self.own_density(i, moved(x), tau[i], L, tau) + float(slab)
+
+        # A loading is born from a normal, or dies: its density if y_i had the variance that it has without it.
+        v = 1 / tau[i] + moved(0.0) @ V @ moved(0.0)
+        ahead = V[k] @ C  # the mean of f_k given all other rows
+        precision = ahead @ ahead / v + alpha
+        mean = ahead @ (self.data.Y[i] - moved(0.0) @ V @ C) / (v * precision)
+        other = mean + float(normal_from(first[1], second[1])) / np.sqrt(precision)
+        inside = L[i, k] if Z[i, k] else other
+        proposal = 0.5 * np.log(precision / (2 * np.pi)) - 0.5 * precision * (inside - mean) ** 2
+        born = logit + density(inside) - self.own_density(i, moved(0.0), tau[i], L, tau) - proposal
+        if np.log(first[0]) < (-born if Z[i, k] else born):
+            Z[i, k], L[i, k] = 1 - Z[i, k], 0.0 if Z[i, k] else other
+        if Z[i, k]:
+            x, width = L[i, k : k + 1].copy(), FREE_WIDTH / np.sqrt(precision)
+            draws = float(np.log(second[0])), second[2], first[2:]
+            L[i, k] = (x + slice_step(lambda at: density(at[0]), x, np.ones(1), width, *draws))[0]
 
 
 def slice_step(

@@ -24,8 +24,9 @@ MAX_ITER = 100  # rounds; a fixed point is usually reached in a few
 # Then they are relabelled one by one, and from several draws to set out from; the best is kept.
 # With many samples they need it not, so there is a bound on the work, too.
 FEW_DRAWS, REFERENCES, MOST_WORK = 200, 8, 5_000_000
-# Of more draws than that, some (every second, every third ...) are labelled first, and all by what these lead to.
-MANY_DRAWS = 2000
+# Of more draws than that, some (every second, every third ...) are labelled first, and all by what these lead to, until
+# the risk falls by less than so many nats a draw: of thousands of draws a few change for ever, and nothing else does.
+MANY_DRAWS, SETTLED = 2000, 0.005
 # Entries of a chunk of draws: some tens of megabytes of working memory.
 CHUNK_ENTRIES = 2_000_000
 
@@ -74,7 +75,8 @@ class Relabelling(Labelling):
     """The labelling `relabel` found, and what it converged to.
 
     mean, sd: (n_samples, n_factors) of the relabelled activations (of unit norm, where unit_norm was set).
-    cost: (n_iter,) the Monte Carlo risk after each step 2; it never rises. converged: a fixed point was reached.
+    cost: (n_iter,) the Monte Carlo risk after each step 2; it never rises. converged: a fixed point was reached (of
+    more than 2,000 draws, one in which the risk hardly falls any more).
     """
 
     mean: Array
@@ -153,8 +155,9 @@ def _climb(F: Any, groups: NDArray[Any], scale: Array, floor: float, reference: 
     while not converged and len(cost) < max_iter:
         mean, variance = _step_1(sums, len(F), floor)
         order, signs, risk, changed = _step_2(F, scale, order, mean, variance, groups, (signs, sums))
-        converged = not changed
         cost.append(risk)
+        settled = every > 1 and len(cost) > 1 and cost[-2] - risk < SETTLED * len(F)
+        converged = settled or not changed
         if converged and _are_few(F):
             converged = not _regroup(F[:] * scale[:, None, :], order, signs, floor, groups)
             sums = _sums(F, scale, order, signs)

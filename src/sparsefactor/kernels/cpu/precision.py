@@ -9,10 +9,10 @@ import math
 
 import numpy as np
 
-from ..contract import LOOSE, TAU_WIDTH, TRIES
+from ..contract import FREE_WIDTH, HELD, LOOSE, TAU_WIDTH, TRIES
 from ..noise import STREAM_SLICE
 from .compiled import EXACT, OPTIONS, njit
-from .philox import unit_pair
+from .philox import normal, unit_pair
 from .products import as_entries, row_of, weigh
 
 STREAM_OF_SLICES = np.uint64(STREAM_SLICE)
@@ -92,6 +92,50 @@ def draw_own(k, x, z, tau, v, V, Q, fit, alpha, odds, shape, rate, row, stream):
     return z, x, tau
 
 
+@njit(**EXACT)
+def free_density(x, length, noise, yy, V, Q, fit):
+    """log density of y_i at l_ik = x, tau_i staying; coefficients as in own_density, noise: 1 / tau_i."""
+    v = noise + V[0] * x * x + V[1] * x + V[2]
+    square = yy + Q[0] * x * x + Q[1] * x + Q[2] - 2.0 * (fit[0] * x + fit[1])
+    return -0.5 * (length * math.log(v) + square / v)
+
+
+@njit(**EXACT)
+def draw_free(k, x, z, length, noise, yy, V, Q, fit, alpha, odds, row, stream):
+    """z_ik and l_ik while tau_i stays: a loading is born from a normal, or dies, then drawn by a slice; (z, l)."""
+    key0, key1, sweep = stream.key0, stream.key1, stream.sweep
+    base = np.uint64(k * (TRIES + 2))
+    u_accept, u_height = unit_pair(base, row, sweep, STREAM_OF_SLICES, key0, key1)
+    # As if the variance of y_i were what it is at zero.
+    v = noise + V[2]
+    precision = Q[0] / v + alpha
+    mean, sd = (fit[0] - 0.5 * Q[1]) / (v * precision), 1.0 / math.sqrt(precision)
+    u = normal(base + np.uint64(1), row, sweep, STREAM_OF_SLICES, key0, key1)
+    inside = x if z else mean + sd * u
+    there = free_density(inside, length, noise, yy, V, Q, fit)
+    ahead = -0.5 * ((inside - mean) / sd) ** 2 - math.log(sd)
+    born = odds + 0.5 * math.log(alpha) - 0.5 * alpha * inside * inside - ahead
+    born += there - free_density(0.0, length, noise, yy, V, Q, fit)
+    if math.log(u_accept) < (-born if z else born):
+        z, x = not z, 0.0 if z else inside
+    if not z:
+        return z, 0.0
+    height = there - 0.5 * alpha * x * x + math.log(u_height)
+    _, bracket = unit_pair(base + np.uint64(2), row, sweep, STREAM_OF_SLICES, key0, key1)
+    low = x - FREE_WIDTH * sd * bracket
+    high = low + FREE_WIDTH * sd
+    for t in range(TRIES):
+        u, _ = unit_pair(base + np.uint64(t + 2), row, sweep, STREAM_OF_SLICES, key0, key1)
+        new = low + u * (high - low)
+        if free_density(new, length, noise, yy, V, Q, fit) - 0.5 * alpha * new * new > height:
+            return z, new
+        if new < x:
+            low = new
+        else:
+            high = new
+    return z, x
+
+
 @njit(**OPTIONS)
 def weighted_sums(first_tile, last_tile, problem, L, tau, C, M):
     """The tiles' parts of C = L'DY and M = L'DL; C: (tiles, K, N), M: (tiles, K, K)."""
@@ -159,7 +203,7 @@ def draw_precisions(begin, end, done, problem, Z, L, tau, C, M, state, alpha, lo
             square += known[k] * total
         t = draw_tau(before, N, shape, rate, spread, yy - 2.0 * linear + square, row, stream)
         for k in range(K):
-            if inverse[k, k] < LOOSE:
+            if inverse[k, k] < HELD:
                 continue
             x = l[k]
             V[0], Q[0], slope, fit[0] = inverse[k, k], 0.0, 0.0, 0.0
@@ -175,23 +219,12 @@ def draw_precisions(begin, end, done, problem, Z, L, tau, C, M, state, alpha, lo
             V[1], Q[1] = 2.0 * (known[k] - V[0] * x), 2.0 * (slope - Q[0] * x)
             V[2], Q[2] = spread - x * (V[0] * x + V[1]), square - x * (Q[0] * x + Q[1])
             fit[1] = linear - fit[0] * x
-            odds = logit[i if logit.shape[0] > 1 else 0, k]
-            z, new, t = draw_own(
-                k,
-                x,
-                Z[i, k] != 0,
-                t,
-                1.0 / t + spread,
-                V,
-                Q,
-                fit,
-                alpha[k, problem.group[i]],
-                odds,
-                shape,
-                rate,
-                row,
-                stream,
-            )
+            odds, slab = logit[i if logit.shape[0] > 1 else 0, k], alpha[k, problem.group[i]]
+            z, new = Z[i, k] != 0, x
+            if inverse[k, k] >= LOOSE:
+                v = 1.0 / t + spread
+                z, new, t = draw_own(k, x, z, t, v, V, Q, fit, slab, odds, shape, rate, row, stream)
+            z, new = draw_free(K + 1 + k, new, z, N, 1.0 / t, yy, V, Q, fit, slab, odds, row, stream)
             if new != x:
                 Z[i, k], l[k] = z, new
                 spread = V[0] * new * new + V[1] * new + V[2]
