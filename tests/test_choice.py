@@ -10,7 +10,8 @@ import pytest
 
 import sparsefactor as sf
 from sparsefactor.choice.comparison import tabulated
-from sparsefactor.choice.masks import METHODS, hold_out, judged
+from sparsefactor.choice.hidden import UNIT, Hidden, Laid, drawn
+from sparsefactor.choice.masks import METHODS, judged
 
 PRIORS = {str(k): sf.Prior(n_factors=k, inclusion=sf.Beta(1, 1)) for k in (1, 2, 4)}
 QUICK = {"n_masks": 3, "n_trials": 2, "n_jobs": 1}
@@ -41,27 +42,45 @@ def test_the_table_is_made_of_the_runs(comparison):
     assert line["log_density_se"] == pytest.approx(own["log_density"].std(ddof=1) / np.sqrt(3))
 
 
+def held_out(X: np.ndarray, share: float, seed: int = 0) -> tuple[Laid, sf.Simulation, np.ndarray]:
+    """X laid out, a mask of it, and which entries that hides."""
+    laid, _ = Laid.of(X)
+    (mask,) = drawn(laid, 1, share, seed)
+    return laid, mask, np.isnan(Hidden.of(laid, mask).whole()) & ~np.isnan(X)
+
+
 def test_measures_are_those_of_the_entries_held_out():
-    X, rng = simulated(0.1).X, np.random.default_rng(0)
-    held = hold_out(~np.isnan(X), 0.1, rng)
-    found, end = judged(X, (None, None), PRIORS["2"], held, "vi", {"n_trials": 2, "seed": 0})
+    X = simulated(0.1).X
+    laid, mask, held = held_out(X, 0.1)
+    found, end = judged(laid, PRIORS["2"], mask, "vi", {"n_trials": 2, "seed": 0})
     p = sf.fit_vi(np.where(held, np.nan, X), PRIORS["2"], n_trials=2, seed=0)
-    assert found["error"] == sf.fill_in_error(p, X, held)
+    assert found["error"] == pytest.approx(sf.fill_in_error(p, X, held), rel=1e-12)
     np.testing.assert_array_equal(end.L, p.loadings_mean)
     density = p.log_density(np.where(held, X, np.nan), of="entries")
     assert found["log_density"] == pytest.approx(density[held].mean())
+    assert found["held_out"] == held.sum() == round(0.1 * (~np.isnan(X)).sum())
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_masks_hold_out_what_is_observed_and_leave_two(seed):
+@pytest.mark.parametrize("shape", [(12, 9), (7, 3 * UNIT + 1)])
+def test_masks_hold_out_what_is_observed_and_leave_two(seed, shape):
     rng = np.random.default_rng(seed)
-    observed = rng.random((12, 9)) < 0.8
-    held = hold_out(observed, 0.3, rng)
+    observed = rng.random(shape) < 0.8
+    X = np.where(observed, rng.standard_normal(shape), np.nan)
+    held = held_out(X, 0.3, seed)[2]
     assert held.sum() == round(0.3 * observed.sum())
-    assert not (held & ~observed).any()
     left = observed & ~held
     assert (left.sum(axis=0) >= np.minimum(2, observed.sum(axis=0))).all()
     assert (left.sum(axis=1) >= np.minimum(2, observed.sum(axis=1))).all()
+
+
+def test_masks_hold_out_every_entry_equally_often():
+    X = np.random.default_rng(0).standard_normal((10, 2 * UNIT + 5))
+    laid, _ = Laid.of(X)
+    often = np.mean([np.isnan(Hidden.of(laid, mask).whole()) for mask in drawn(laid, 400, 0.2, 0)], axis=0)
+    error = np.sqrt(0.2 * 0.8 / 400)
+    assert np.abs(often - 0.2).max() < 5 * error
+    assert np.abs(often[:, -5:].mean() - 0.2) < 5 * error / np.sqrt(50)
 
 
 def runs_of(**density: list[float]) -> pd.DataFrame:

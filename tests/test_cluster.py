@@ -257,6 +257,17 @@ def test_fits_of_a_comparison_are_made_by_workers(client, sim):
     assert here[left].equals(there[left])
 
 
+def test_a_comparison_of_what_workers_read(client, by_rows, sim, store, monkeypatch):
+    """Each of them hides entries of its own features; the same ones."""
+    priors, settings = {"two": sf.Prior(n_factors=2)}, {"n_masks": 2, "n_trials": 1, "max_iter": 20}
+    expected = sf.compare(sim.X, priors, **settings)
+    monkeypatch.setattr("sparsefactor.choice.hidden.Hidden.whole", None)
+    found = sf.compare(store, priors, **settings, client=client)
+    left = ["prior", "mask", "error", "log_density", "found", "held_out"]
+    assert expected.runs[left].equals(found.runs[left])
+    assert expected.baseline == found.baseline
+
+
 @pytest.mark.filterwarnings("ignore::sparsefactor.SamplingWarning")
 def test_chains_of_little_data_are_spread(client, sim):
     """Their searches for a start too, and a chain is where it is: on a worker."""

@@ -224,3 +224,50 @@ def test_nothing_is_left_in_the_folder(tmp_path, sim, monkeypatch):
     data = as_data(da.from_array(sim.X, chunks=(N, 100)))
     assert data.Y.shape == (G, N)
     assert not list(tmp_path.iterdir())
+
+
+COMPARED = {"n_masks": 2, "share": 0.05, "n_trials": 1, "max_iter": 20}
+MEASURED = ["prior", "mask", "error", "log_density", "found", "held_out"]
+
+
+@pytest.mark.parametrize("options", [{}, {"dtype": np.float32, "scale": True}])
+def test_a_comparison_is_the_same_and_never_has_all_in_memory(rounds, tmp_path, holes, monkeypatch, options):
+    X = holes + 3.0
+    priors = {str(k): sf.Prior(n_factors=k) for k in (2, 3)}
+    expected = sf.compare(X, priors, **COMPARED, **options)
+    monkeypatch.setattr("sparsefactor.data.reading._read_whole", None)
+    monkeypatch.setattr("sparsefactor.choice.hidden.Hidden.whole", None)
+    for source in (stored(tmp_path / "x.zarr", X), da.from_array(X, chunks=(7, 400))):
+        found = sf.compare(source, priors, **COMPARED, **options)
+        pd.testing.assert_frame_equal(found.runs[MEASURED], expected.runs[MEASURED], check_exact=True)
+        assert found.baseline == expected.baseline
+
+
+def test_what_a_comparison_found_in_memory_is_known_on_disk(tmp_path, sim):
+    X, priors = sim.X[:, :200], {"1": sf.Prior(n_factors=1)}
+    expected = sf.compare(X, priors, **COMPARED, path=tmp_path / "kept")
+    before = sorted((tmp_path / "kept").iterdir())
+    found = sf.compare(stored(tmp_path / "x.zarr", X, (N, 50)), priors, **COMPARED, path=tmp_path / "kept")
+    assert found.runs.equals(expected.runs)  # seconds, too
+    assert sorted((tmp_path / "kept").iterdir()) == before
+
+
+def test_a_comparison_needs_little_memory(tmp_path, monkeypatch):
+    """A fraction of X, beside what a fit itself needs."""
+    n, g = 500, 20_000
+    store = zarr.create_array(str(tmp_path / "x.zarr"), shape=(n, g), chunks=(n, 200), dtype="f4")
+    rng = np.random.default_rng(0)
+    f = rng.standard_normal(n)
+    for first in range(0, g, 2000):
+        store[:, first : first + 2000] = np.outer(f, rng.standard_normal(2000)) + rng.standard_normal((n, 2000))
+    monkeypatch.setattr("sparsefactor.data.sources.BLOCK_ENTRIES", 500_000)
+    monkeypatch.setattr("sparsefactor.choice.masks.TOGETHER", 50_000)
+    monkeypatch.setattr("sparsefactor.engine.blocks.ROUND_BYTES", 2**22)
+    tracemalloc.start()
+    try:
+        found = sf.compare(str(tmp_path / "x.zarr"), {"1": sf.Prior(n_factors=1)}, n_masks=2, n_trials=1, max_iter=3)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found.table["error"].iloc[0] < 0.9
+    assert peak < 8 * n * g / 2

@@ -13,21 +13,18 @@ from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .. import __version__
 from ..atomic import replacing
 from ..model import Prior
 from ..start import Start
+from .hidden import Laid
 
-Array = NDArray[np.float64]
 
-
-def digest(values: Array, names: NDArray[Any], *settings: Any) -> str:
+def digest(laid: Laid, *settings: Any) -> str:
     """Of all that decides a result, but for prior and mask."""
-    found = hashlib.sha256(np.ascontiguousarray(values).tobytes())
-    found.update(repr((values.shape, names.tolist(), __version__, *settings)).encode())
-    return found.hexdigest()
+    known = (laid.digest(), laid.shape, laid.features.tolist(), __version__, *settings)
+    return hashlib.sha256(repr(known).encode()).hexdigest()
 
 
 def told_apart(value: Any) -> Any:

@@ -1,9 +1,10 @@
-"""Entries held out, and what one fit without them predicts."""
+"""What fits without the entries held out predict of them."""
 
 from __future__ import annotations
 
 import time
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,76 +12,82 @@ from numpy.typing import NDArray
 
 from ..diagnostics import SamplingWarning
 from ..mcmc import sample
-from ..metrics import fill_in_error
 from ..model import Prior
 from ..notices import unwarned
+from ..questions.density import density_at
+from ..questions.predict import predicted_at
 from ..start import Start
 from ..vi import ConvergenceWarning, fit_vi
+from .hidden import Hidden, Laid, Mask
 
 Array = NDArray[np.float64]
+Index = NDArray[np.intp]
 METHODS: dict[str, Any] = {"vi": fit_vi, "mcmc": sample}
-
-
-class Mask(NamedTuple):
-    """A way to hold entries out."""
-
-    number: int
-    held: NDArray[np.bool_]  # (n_samples, n_features)
-
-
-def centred(values: Array) -> Array:
-    """Each feature less its mean over what is observed; one that is not finite stays, for the fit to refuse."""
-    seen = ~np.isnan(values)
-    means = np.where(seen, values, 0.0).sum(axis=0) / np.maximum(seen.sum(axis=0), 1)
-    return values - np.where(np.isfinite(means), means, 0.0)
-
-
-def hold_out(observed: NDArray[np.bool_], share: float, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """(N, G) which of the observed entries are held out; every sample and feature keeps two, or what it has.
-
-    Two, for the spread of a feature with one entry is not known.
-    """
-    rank = np.where(observed, rng.random(observed.shape), 2.0)
-    kept = (rank <= np.sort(rank, axis=0)[min(1, len(rank) - 1)]) | (
-        rank <= np.sort(rank, axis=1)[:, [min(1, rank.shape[1] - 1)]]
-    )
-    free = np.flatnonzero(observed & ~kept)
-    count = round(share * int(observed.sum()))
-    if not 0 < count <= len(free):
-        raise ValueError(
-            f"share must hold out at least one entry and leave two to every sample and feature; got {share:g}; the "
-            f"most is {len(free) / int(observed.sum()):.3g}"
-        )
-    held = np.zeros(observed.shape, dtype=bool)
-    held.flat[rng.choice(free, size=count, replace=False)] = True
-    return held
+TOGETHER = 1_000_000  # entries that are predicted together, or a few more
 
 
 def judged(
-    values: Array, labels: Any, prior: Prior, held: NDArray[np.bool_], inference: str, options: dict[str, Any]
+    laid: Laid, prior: Prior, mask: Mask, inference: str, options: dict[str, Any], source: Any = None
 ) -> tuple[dict[str, Any], Start]:
-    """One fit without the entries held out: what it predicts of them, and where it ended."""
-    seen = np.where(held, np.nan, values)
+    """One fit without the entries held out: what it predicts of them, and where it ended.
+
+    source: where the fit is to read the matrix, if not here.
+    """
     begin = time.perf_counter()
     with unwarned(ConvergenceWarning, SamplingWarning):
         # One fit of many that stops early is a line of the table, not a reason to stop.
-        index, columns = labels  # by which covariates and groups are matched
-        X = seen if index is None and columns is None else pd.DataFrame(seen, index=index, columns=columns)
-        p = METHODS[inference](X, prior, progress=False, **options)
+        p = METHODS[inference](seen(laid, mask, source), prior, progress=False, **options)
     seconds = time.perf_counter() - begin
-    density = p.log_density(np.where(held, values, np.nan), of="entries")
+    error = size = density = 0.0
+    for j, i, x in entries(laid, mask):
+        error += float(np.sum((predicted_at(p, j, i) - x) ** 2))
+        size += float(np.sum(x**2))
+        density += float(np.sum(density_at(p, j, i, x)))
     found = {
-        "error": fill_in_error(p, values, held),
-        "log_density": float(np.nanmean(density)),
+        "error": float(np.sqrt(error / size)),
+        "log_density": density / mask.total,
         "found": int(np.sum(~p.empty)),
-        "held_out": int(held.sum()),
+        "held_out": mask.total,
         "seconds": seconds,
     }
     return found, Start("neighbour", p.loadings_mean, np.ascontiguousarray(p.activations_mean.T))
 
 
-def mean_error(values: Array, held: NDArray[np.bool_]) -> float:
+def seen(laid: Laid, mask: Mask, source: Any = None) -> Any:
+    """What a fit may see, as it takes it: in memory, or to be read a part at a time."""
+    hidden = Hidden.of(laid, mask, source)
+    if source is not None or laid.spool is not None:
+        return hidden
+    index, columns = (None if names.dtype.kind in "iu" else names for names in (laid.samples, laid.features))
+    if index is None and columns is None:
+        return hidden.whole()
+    return pd.DataFrame(hidden.whole(), index=index, columns=columns)  # by which covariates and groups are matched
+
+
+def entries(laid: Laid, mask: Mask) -> Iterator[tuple[Index, Index, Array]]:
+    """Samples, features and values of what is held out, many at a time."""
+    parts: list[tuple[Index, Index, Array]] = []
+    for rows, values in laid.units():
+        i, j = np.nonzero(mask.held(rows, ~np.isnan(values)))
+        parts.append((j, i + rows.start, values[i, j]))
+        if sum(len(part[0]) for part in parts) >= TOGETHER:
+            yield joined(parts)
+            parts = []
+    if parts:
+        yield joined(parts)
+
+
+def joined(parts: list[tuple[Index, Index, Array]]) -> tuple[Index, Index, Array]:
+    j, i, x = (np.concatenate(each) for each in zip(*parts, strict=True))
+    return j, i, x
+
+
+def mean_error(laid: Laid, mask: Mask) -> float:
     """The error of predicting each feature's mean over what is not held out."""
-    means = np.nanmean(np.where(held, np.nan, values), axis=0)
-    truth, guess = values[held], np.broadcast_to(means, values.shape)[held]
-    return float(np.sqrt(np.sum((guess - truth) ** 2) / np.sum(truth**2)))
+    error = size = 0.0
+    for rows, values in laid.units():
+        held = mask.held(rows, ~np.isnan(values))
+        guess = np.nanmean(np.where(held, np.nan, values), axis=1)[:, None]
+        error += float(np.sum((guess - values)[held] ** 2))
+        size += float(np.sum(values[held] ** 2))
+    return float(np.sqrt(error / size))

@@ -6,7 +6,6 @@ a mask, fits start from one another (`chain.py`); between masks never: such a st
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -19,15 +18,16 @@ import numpy as np
 import pandas as pd
 
 from ..checks import checked_choice, checked_count, checked_flag, checked_share, seed_number
-from ..data import read_matrix
-from ..engine.readers import fits_on
+from ..jobs import check_client
 from ..model import Beta, Prior
 from ..progress import Bars, is_shown
 from ..start import Start
 from .chain import Chain
 from .comparison import Comparison, tabulated
+from .hidden import Laid, Mask, drawn
 from .kept import digest, told_apart
-from .masks import METHODS, Mask, centred, hold_out, judged, mean_error
+from .makers import fits_of
+from .masks import METHODS, mean_error
 
 Told = Callable[[int, int, str], None]
 
@@ -52,7 +52,8 @@ def compare(
     Parameters
     ----------
     X : (n_samples, n_features) array or frame
-        NaN where missing.
+        NaN where missing. Or what is not in memory, as `fit_vi` takes it: it is laid out in a file once, and so is what
+        a mask leaves, for as long as a fit looks at it.
     priors : dict of name to Prior
     n_masks : int
         Fits of each prior, each with another share of the entries held out; the same for every prior. At least 2.
@@ -62,7 +63,7 @@ def compare(
     seed : int, Generator or None
         Of the masks, and of the fits.
     n_jobs : int, optional
-        Fits at the same time; None for every core.
+        Fits at the same time; None for every core, or for one after another where X is not in memory.
     warm_start : bool
         Under each mask, the prior with the most factors is fitted first, and the others in turn also start from where
         the one before them ended, with half as many starts of their own, and where `n_trials` is "auto" a shorter
@@ -72,7 +73,8 @@ def compare(
     progress : bool, or function of (fits done, fits in all, what was done last), optional
         Whether a bar is shown, by default where a person looks on; or what is told instead.
     client : dask.distributed.Client, optional
-        Whose workers make the fits, each a whole one; n_jobs is then by default the number of their threads.
+        Whose workers make the fits, each a whole one; n_jobs is then by default the number of their threads. What is
+        not in memory and larger than 64 MB is read by all of them, and they make one fit after another.
     **options
         Of `fit_vi` or `sample`. Data are centred once, by means of all observed entries (center=False: not at all):
         means of what a mask leaves would differ from feature to feature by what it hides, as if by a further factor.
@@ -89,29 +91,23 @@ def compare(
     >>> sf.compare(sim.X, priors, n_masks=2, n_trials=2).best
     'two'
     """
-    given = read_matrix(X)
-    values, names = given.values.astype(np.float64), given.features
     _check(priors, inference, n_masks, share, options)
+    if client is not None:
+        check_client(client)
+    laid, source = Laid.of(X)
     seed = seed_number(seed)
-    labels = [None if own.dtype.kind in "iu" else own for own in (given.samples, names)]
-    masks = [Mask(m, hold_out(~np.isnan(values), share, np.random.default_rng([seed, m, 6]))) for m in range(n_masks)]
+    masks = drawn(laid, n_masks, share, seed)
     center = checked_flag("center", options.get("center", True))
     options = {"seed": seed, **options, "center": False}
-    options["n_threads" if inference == "vi" else "n_jobs"] = 1
     folder = None if path is None else Path(path)
-    who = given.samples.tolist() if options.get("covariates") is not None else None
-    base = digest(values, names, seed, share, inference, center, told_apart(options), who)
-    if center:
-        values = centred(values)
-    there = None
-    if client is not None:
-        there = fits_on(client, values)
-        n_jobs = n_jobs or there.threads
+    who = laid.samples.tolist() if options.get("covariates") is not None else None
+    base = "" if folder is None else digest(laid, seed, share, inference, center, told_apart(options), who)
+    laid = laid.centred() if center else laid
+    fit, at_once = fits_of(laid, source, client, inference)
 
     def chain(names: list[str], mask: Mask) -> Chain:
         def judge(prior: Prior, start: Start | None) -> tuple[dict[str, Any], Start]:
-            rest = (labels, prior, mask.held, inference, started(options, prior, start))
-            return judged(values, *rest) if there is None else there(judged, *rest)
+            return fit(prior, mask, started(options, prior, start))
 
         made = Chain(names, [priors[name] for name in names], mask.number, judge)
         if folder is not None:
@@ -122,11 +118,11 @@ def compare(
     most_first = sorted(priors, key=lambda name: -priors[name].K)
     chains = [chain(names, mask) for mask in masks for names in ([most_first] if warm else [[name] for name in priors])]
     with teller(progress) as told:
-        found = run(chains, n_jobs, told)
+        found = run(chains, n_jobs or at_once, told)
     runs = pd.DataFrame(
         [{"prior": name, "mask": mask.number + 1, **found[name, mask.number]} for mask in masks for name in priors]
     )
-    baseline = float(np.mean([mean_error(values, mask.held) for mask in masks]))
+    baseline = float(np.mean([mean_error(laid, mask) for mask in masks]))
     return Comparison(tabulated(runs, priors), runs, baseline)
 
 
@@ -144,11 +140,11 @@ def teller(progress: Told | bool | None) -> Iterator[Told | None]:
             yield lambda done, total, last: bars.show("Fits", f"{done} of {total}; {last}", done, total)
 
 
-def run(chains: list[Chain], n_jobs: int | None, progress: Told | None) -> dict[tuple[str, int], dict[str, Any]]:
+def run(chains: list[Chain], n_jobs: int, progress: Told | None) -> dict[tuple[str, int], dict[str, Any]]:
     """All fits of all chains, by prior and mask; as many chains at a time as there are jobs."""
     found: dict[tuple[str, int], dict[str, Any]] = {}
     total = sum(len(chain.names) for chain in chains)
-    with ThreadPoolExecutor(n_jobs or os.cpu_count()) as pool:
+    with ThreadPoolExecutor(n_jobs) as pool:
         pending: dict[Future[Any], Chain] = {pool.submit(chain.step): chain for chain in chains}
         try:
             while pending:

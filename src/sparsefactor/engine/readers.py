@@ -30,7 +30,12 @@ def jobs_on(client: Any, data: Data, n_jobs: int, state_bytes: int = 0) -> Any:
     """
     if client is None or n_jobs < 2 or data.spool is not None or not isinstance(data.Y, np.ndarray):
         return None
-    return None if data.Y.nbytes + state_bytes > LITTLE else fits_on(client, data)
+    return fits_on(client, data) if is_little(data.Y.nbytes + state_bytes) else None
+
+
+def is_little(n_bytes: int) -> bool:
+    """Whether every worker may have all of the data."""
+    return n_bytes <= LITTLE
 
 
 def fits_on(client: Any, values: Any) -> Any:

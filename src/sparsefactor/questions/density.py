@@ -12,9 +12,8 @@ from scipy.stats import t as student
 from ..checks import checked_choice
 from ..densities import LOG_2PI, log_gamma_density
 from ..posterior import MCMCPosterior, VIPosterior
-from ..storage.moments import blocks
 from .noise import fixed_point, noise_grid, noise_rate, over_noise
-from .predict import noise_place, signal_variance
+from .predict import Index, known_at, noise_place, products_at, signal_at, signal_variance
 from .project import observed_gram, squares_of_units
 from .rows import each_draw, noise_shape, noise_variance, per_feature
 from .samples import Samples, new_samples, training_matrix
@@ -105,28 +104,32 @@ def entries_density(p: VIPosterior | MCMCPosterior, X: Any) -> Array:
     if np.isinf(values).any():
         raise ValueError("held-out entries must be finite; some are infinite; pass NaN where an entry is not held out")
     j, i = np.nonzero(~np.isnan(values))
-    y = (values[j, i] - p.labels.offset[i]) / p.labels.scale[i] - p.labels.known()[j, i]
     answer = np.full(values.shape, np.nan)
-    found = _entries_under_q(p, j, i, y) if isinstance(p, VIPosterior) else _entries_by_draw(p, j, i, y)
-    answer[j, i] = found - np.log(p.labels.scale[i])
+    answer[j, i] = density_at(p, j, i, values[j, i])
     return answer
 
 
-def _entries_under_q(p: VIPosterior, j: NDArray[np.intp], i: NDArray[np.intp], y: Array) -> Array:
+def density_at(p: VIPosterior | MCMCPosterior, j: Index, i: Index, x: Array) -> Array:
+    """(entries,) log density of what training samples j have at features i, which the fit did not see."""
+    labels = p.labels
+    y = (x - labels.offset[i]) / labels.scale[i] - known_at(p, j, i)
+    found = _entries_under_q(p, j, i, y) if isinstance(p, VIPosterior) else _entries_by_draw(p, j, i, y)
+    return np.asarray(found - np.log(labels.scale[i]))
+
+
+def _entries_under_q(p: VIPosterior, j: Index, i: Index, y: Array) -> Array:
     """Student's t: exact where the signal is known, and with the right variance of the signal where it is not."""
     at = noise_place(p, j, i)
     tau, shape = np.atleast_1d(p.noise_precision_mean)[at], np.atleast_1d(noise_shape(p))[at]
-    mean = p.signal()[j, i]
     scale = np.sqrt(signal_variance(p, j, i) + 1.0 / tau)
-    return np.asarray(student.logpdf(y, df=2.0 * shape, loc=mean, scale=scale))
+    return np.asarray(student.logpdf(y, df=2.0 * shape, loc=signal_at(p, j, i), scale=scale))
 
 
-def _entries_by_draw(p: MCMCPosterior, j: NDArray[np.intp], i: NDArray[np.intp], y: Array) -> Array:
+def _entries_by_draw(p: MCMCPosterior, j: Index, i: Index, y: Array) -> Array:
     total = np.full(len(y), -np.inf)
     for draw in each_draw(p):
         precision = np.atleast_1d(draw.tau)[noise_place(p, j, i)]
-        for part in blocks(len(y), 1_000_000):
-            residual = y[part] - np.einsum("ek,ek->e", draw.F[j[part]], draw.L[i[part]])
-            log_p = 0.5 * (np.log(precision[part]) - LOG_2PI) - 0.5 * precision[part] * residual**2
-            total[part] = np.logaddexp(total[part], np.log(draw.weight) + log_p)
+        residual = y - products_at(draw.F, draw.L, j, i)
+        log_p = 0.5 * (np.log(precision) - LOG_2PI) - 0.5 * precision * residual**2
+        total = np.logaddexp(total, np.log(draw.weight) + log_p)
     return total

@@ -12,13 +12,12 @@ from scipy.stats import t as student
 from ..containers import container_of, like_input
 from ..posterior import MCMCPosterior, VIPosterior
 from ..storage.moments import blocks
-from .predict import noise_place, signal_variance
+from .predict import Index, noise_place, signal_variance
 from .project import under_draw, under_q
 from .rows import BLOCK_ENTRIES, Draw, each_draw, mean_inverse, noise_shape
 from .samples import Border, Samples
 
 Array = NDArray[np.float64]
-Index = NDArray[np.intp]
 
 INTERVAL_DRAWS = 200  # an interval's ends are quantiles of a mixture over about so many draws
 TAIL = 10.0  # standard deviations beyond which no quantile is looked for

@@ -11,6 +11,9 @@ from .project import Activations
 from .rows import BLOCK_ENTRIES, loading_covariance
 
 Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+ENTRIES = 1_000_000  # whose products are made together
 
 
 def fitted(p: VIPosterior) -> Activations:
@@ -23,9 +26,7 @@ def fitted(p: VIPosterior) -> Activations:
     return Activations(p.activations_mean, covariance)
 
 
-def signal_variance(
-    p: VIPosterior, j: NDArray[np.intp], i: NDArray[np.intp], activations: Activations | None = None
-) -> Array:
+def signal_variance(p: VIPosterior, j: Index, i: Index, activations: Activations | None = None) -> Array:
     """(entries,) variance of l_i'f_j under q, at samples j and features i: E[f]' V_l E[f] + E[l' V_f l].
 
     activations: those of new samples; else of the training samples.
@@ -45,6 +46,32 @@ def signal_variance(
     return np.maximum(out, 0.0)
 
 
-def noise_place(p: VIPosterior | MCMCPosterior, j: NDArray[np.intp], i: NDArray[np.intp]) -> NDArray[np.intp]:
+def noise_place(p: VIPosterior | MCMCPosterior, j: Index, i: Index) -> Index:
     """Where in the noise's own array the noise of entries (sample j, feature i) is."""
     return {"feature": i, "sample": j, "shared": np.zeros_like(i)}[p.prior.noise]
+
+
+def products_at(F: Array, L: Array, j: Index, i: Index) -> Array:
+    """(entries,) f_j'l_i of samples j and features i, without all others; F: (N, K), L: (G, K)."""
+    found = np.empty(len(j))
+    for part in blocks(len(j), ENTRIES):
+        found[part] = np.einsum("ek,ek->e", F[j[part]], L[i[part]])
+    return found
+
+
+def signal_at(p: VIPosterior | MCMCPosterior, j: Index, i: Index) -> Array:
+    """(entries,) what `p.signal()` has at training samples j and features i."""
+    if p.signal_mean is not None:
+        return np.asarray(p.signal_mean[j, i])
+    return products_at(p.activations_mean, p.loadings_mean, j, i)
+
+
+def known_at(p: VIPosterior | MCMCPosterior, j: Index, i: Index) -> Array:
+    """(entries,) what covariates explain there, in the units that were fitted."""
+    labels = p.labels
+    return products_at(labels.covariates - labels.covariate_mean, labels.covariate_loadings, j, i)
+
+
+def predicted_at(p: VIPosterior | MCMCPosterior, j: Index, i: Index) -> Array:
+    """(entries,) what `p.predicted()` has there."""
+    return np.asarray((signal_at(p, j, i) + known_at(p, j, i)) * p.labels.scale[i] + p.labels.offset[i])
