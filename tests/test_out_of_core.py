@@ -161,6 +161,9 @@ def test_bad_input_is_refused_before_any_work(tmp_path, sim, monkeypatch):
     chunks[3].unlink()
     with pytest.raises(ValueError, match="chunk of a zarr store must be there; 1 of 11 are missing"):
         sf.fit_vi(str(path), n_factors=2)
+    (path / "zarr.json").write_text("{")
+    with pytest.raises(ValueError, match=r"must say what it holds; .*x.zarr' does not .*write the store again"):
+        sf.fit_vi(str(path), n_factors=2)
     monkeypatch.setenv(FOLDER, str(tmp_path / "nowhere"))
     with pytest.raises(OSError, match=r"could not be had .*set SPARSEFACTOR_SCRATCH"):
         sf.fit_vi(unknown.persist().compute_chunk_sizes(), n_factors=2)
@@ -260,7 +263,7 @@ def test_a_comparison_needs_little_memory(tmp_path, monkeypatch):
     f = rng.standard_normal(n)
     for first in range(0, g, 2000):
         store[:, first : first + 2000] = np.outer(f, rng.standard_normal(2000)) + rng.standard_normal((n, 2000))
-    monkeypatch.setattr("sparsefactor.data.sources.BLOCK_ENTRIES", 500_000)
+    monkeypatch.setattr("sparsefactor.data.stores.BLOCK_ENTRIES", 500_000)
     monkeypatch.setattr("sparsefactor.choice.masks.TOGETHER", 50_000)
     monkeypatch.setattr("sparsefactor.engine.blocks.ROUND_BYTES", 2**22)
     tracemalloc.start()

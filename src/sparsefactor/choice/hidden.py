@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data import read_matrix
+from ..data.known import Done, Known, Source, nothing
 from ..data.matrix import chunks_of
 from ..data.reading_blocks import Held
-from ..data.sources import Done, Known, Source, nothing, source_of
+from ..data.sources import source_of
 from ..data.tiles import LANES, slices
 from ..names import checked_names
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from ..checks import out_of_range
 from ..names import checked_names
+from .known import Source
 from .making import Look, centred, judged, largest, look_at, refuse_constant, scaled
 from .matrix import Data, chunks_of
-from .sources import Source
 from .spool import Spool
 from .tiles import slices
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,31 +21,10 @@ from numpy.typing import NDArray
 from ..annotated import BLOCK_ENTRIES, fill, matrix_of
 from ..errors import needs
 from ..names import shown
+from .known import Done, Known, Source, check_matrix, nothing
+from .stores import ZarrSource, opened
 
 logger = logging.getLogger("sparsefactor")
-
-
-Done = Callable[[], None]
-
-
-def nothing() -> None:
-    """To be done after a part."""
-
-
-class Source(Protocol):
-    """A matrix (n_samples, n_features) that is somewhere else."""
-
-    shape: tuple[int, int]
-    dtype: np.dtype[Any]
-    samples: Any  # names, None where there are none
-    features: Any
-
-    def fill(self, values: NDArray[Any], first: int, last: int, done: Done = nothing) -> None:
-        """Write features first .. last into values (n_samples, last - first), in any order of the parts.
-
-        done: called after each of them.
-        """
-        ...
 
 
 def source_of(X: Any) -> Source | None:
@@ -69,114 +48,15 @@ def from_path(path: Path) -> Source:
             f"X as a path must be a zarr store or a Parquet folder; there is no {str(path)!r}; "
             "pass one that exists, or read a table with read_table first"
         )
+    path = path.absolute()  # whoever reads it may work in another folder
     if any((path / name).exists() for name in ("zarr.json", ".zarray", ".zgroup")):
-        return ZarrSource.of(_opened(str(path)), str(path))
+        return ZarrSource.of(opened(str(path)), str(path))
     if path.suffix == ".parquet" or (path.is_dir() and any(path.glob("*.parquet"))):
         return ParquetSource.of(str(path))
     raise ValueError(
         f"X as a path must be a zarr store or a folder of Parquet files; {str(path)!r} is neither; read it first, e.g. "
         "by pandas, and pass the frame"
     )
-
-
-def check_matrix(shape: tuple[Any, ...], dtype: np.dtype[Any]) -> None:
-    if len(shape) != 2:
-        raise ValueError(f"X must be two-dimensional (samples by features); got shape {tuple(shape)}; reshape it")
-    if dtype.kind not in "fiub":
-        raise TypeError(f"X must be real and numeric; got dtype {dtype}; convert it to float")
-    if min(shape) < 1:
-        raise ValueError(f"X must have at least one sample and one feature; got shape {tuple(shape)}; pass some data")
-
-
-@dataclass
-class Known:
-    """What is known of a source's matrix before it is read; names are None where there are none."""
-
-    shape: tuple[int, int]
-    dtype: np.dtype[Any]
-    samples: Any = None
-    features: Any = None
-
-
-@dataclass
-class ZarrSource(Known):
-    """A zarr array, or the `X` of a group that is laid out as AnnData's are."""
-
-    path: str = ""
-    key: str = ""
-
-    @classmethod
-    def of(cls, store: Any, path: str | None = None) -> ZarrSource:
-        samples = features = None
-        array, key = store, ""
-        if not hasattr(store, "shape"):
-            if "X" not in store or not hasattr(store["X"], "shape"):
-                raise ValueError(
-                    f"a zarr group must hold a dense array called 'X'; {store!s} has {sorted(store)[:5]}; pass the "
-                    "path of the array itself"
-                )
-            array, key = store["X"], "X"
-            samples, features = (_zarr_names(store, name) for name in ("obs", "var"))
-        check_matrix(array.shape, array.dtype)
-        _refuse_missing_chunks(array)
-        if path is None:
-            path, key = str(array.store_path).removeprefix("file://"), ""
-        return cls(tuple(array.shape), np.dtype(array.dtype), samples, features, path=path, key=key)
-
-    def fill(self, values: NDArray[Any], first: int, last: int, done: Done = nothing) -> None:
-        store = _opened(self.path)
-        array: Any = store[self.key] if self.key else store
-        for rows, columns in _grid(array.shape, array.chunks, first, last):
-            try:
-                block = array[rows, columns]
-            except Exception as problem:
-                raise ValueError(
-                    f"every chunk of a zarr store must be readable; that of samples {rows.start} to {rows.stop - 1}, "
-                    f"features {columns.start} to {columns.stop - 1} of {self.path!r} is not "
-                    f"({type(problem).__name__}: {problem}); restore it, or write the store again"
-                ) from problem
-            values[rows, columns.start - first : columns.stop - first] = block
-            done()
-
-
-def _opened(path: str) -> Any:
-    try:
-        import zarr
-    except ImportError as problem:
-        raise needs("a zarr store", "zarr", "dask", problem) from problem
-    return zarr.open(path, mode="r")
-
-
-def _zarr_names(store: Any, which: str) -> list[str] | None:
-    try:
-        table: Any = store[which]
-        return [str(name) for name in table[table.attrs["_index"]][:]]
-    except KeyError:
-        return None
-
-
-def _refuse_missing_chunks(array: Any) -> None:
-    """A chunk that is not there reads as the fill value, which nobody would notice."""
-    there, wanted = int(array.nchunks_initialized), int(array.nchunks)
-    fill_value = array.fill_value
-    if there < wanted and not (fill_value is not None and np.isnan(fill_value)):
-        raise ValueError(
-            f"every chunk of a zarr store must be there; {wanted - there} of {wanted} are missing, and would read as "
-            f"{fill_value}; restore them, or, where they hold nothing else, write the store with "
-            "config={'write_empty_chunks': True}"
-        )
-
-
-def _grid(shape: Any, chunks: Any, first: int, last: int) -> Iterator[tuple[slice, slice]]:
-    """Parts of a matrix along its chunks, of some features, each of BLOCK_ENTRIES or one chunk."""
-    high, wide = (max(1, int(size)) for size in chunks)
-    wide = wide * max(1, BLOCK_ENTRIES // (high * wide))
-    begin = first
-    while begin < last:
-        end = min((begin // wide + 1) * wide, last)
-        for row in range(0, shape[0], high):
-            yield slice(row, min(row + high, shape[0])), slice(begin, end)
-        begin = end
 
 
 @dataclass
@@ -294,7 +174,7 @@ class AnnDataSource(Known):
         matrix = matrix_of(X, None)
         check_matrix(matrix.shape, np.dtype(matrix.dtype))
         names = list(map(str, X.obs_names)), list(map(str, X.var_names))
-        return cls(tuple(matrix.shape), np.dtype(matrix.dtype), *names, path=str(X.filename))
+        return cls(tuple(matrix.shape), np.dtype(matrix.dtype), *names, path=str(Path(X.filename).absolute()))
 
     def fill(self, values: NDArray[Any], first: int, last: int, done: Done = nothing) -> None:
         try:

@@ -8,6 +8,7 @@ it. So there is one text of every verb, and the bits of a result do not depend o
 
     messages.py  what client and shards say to each other
     shard.py     a worker's rows, and the verbs run on them
+    keeping.py   what a shard keeps, as bytes
     workers.py   which rows each worker gets
     places.py    shards on workers: messages, and what is done when a worker is lost
     gathering.py sums that neighbours add up before the client gets them

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from ...checks import checked_flag
 from ...data import Data, as_data
+from ...data.known import Source
 from ...data.making import Look, checked_dtype, judged, refuse_constant
 from ...data.matrix import BY_ROW, OF_THE_WHOLE
-from ...data.sources import Source, source_of
+from ...data.sources import source_of
 from ...data.tiles import Tree
 from ...jobs import check_client
 from ...names import checked_names

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import pickle
 import threading
 from dataclasses import replace
@@ -20,6 +19,7 @@ from ...kernels.exchange import Exchange
 from ...model import Prior
 from ..threads import single_blas_thread
 from .jax_passes import JaxPasses, device_of
+from .keeping import restored, saved
 from .messages import (
     NOTHING_PASSED,
     Call,
@@ -222,13 +222,11 @@ class Shard:
 
     def save(self) -> bytes:
         """All that is kept but engines, to be brought back by `restore`."""
-        file = io.BytesIO()
-        _Pickler(file, self).dump({key: value for key, value in self.kept.items() if not _is_engine(value)})
-        return file.getvalue()
+        return saved(self)
 
-    def restore(self, saved: bytes) -> None:
+    def restore(self, found: bytes) -> None:
         """What another shard of these rows has kept; engines are there already."""
-        self.kept.update(_Unpickler(io.BytesIO(saved), self).load())
+        self.kept.update(restored(found, self))
 
 
 async def _answer(future: Any) -> Any:
@@ -273,40 +271,3 @@ def measured(data: Data) -> dict[str, Any]:
     seen = None if data.observed is None else sum(data.observed[rows].sum(axis=0) for rows in data.chunks())
     found = data.measures
     return by_row | {"column_ss": found.column_ss, "column_count": seen, "biggest": found.biggest}
-
-
-def _is_engine(value: Any) -> bool:
-    return hasattr(value, "vi_row_pass")
-
-
-class _Pickler(pickle.Pickler):
-    """Leaves out what a shard has anyway: data, exchange, engines."""
-
-    def __init__(self, file: Any, shard: Shard) -> None:
-        super().__init__(file, protocol=5)
-        self.known = known_of(shard)
-
-    def persistent_id(self, obj: Any) -> Any:
-        return self.known.get(id(obj)) if isinstance(obj, Data | Exchange) or _is_engine(obj) else None
-
-
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: Any, shard: Shard) -> None:
-        super().__init__(file)
-        self.shard = shard
-
-    def persistent_load(self, pid: Any) -> Any:
-        kind, key = pid
-        if kind == "data":
-            return self.shard.data
-        return self.shard.exchange if kind == "exchange" else self.shard.kept[key]
-
-
-def known_of(shard: Shard) -> dict[int, Any]:
-    """By identity: what a shard has anyway, and what to call it."""
-    known: dict[int, Any] = {id(shard.data): ("data", None), id(shard.exchange): ("exchange", None)}
-    for key, value in shard.kept.items():
-        if _is_engine(value):
-            known[id(value)] = ("engine", key)
-            known.setdefault(id(value.data), ("data", None))
-    return known
