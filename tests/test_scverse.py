@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 import sparsefactor as sf
 
@@ -26,7 +27,6 @@ def simulated() -> np.ndarray:
 def adata():
     import anndata
     import pandas as pd
-    from scipy import sparse
 
     cells = [f"cell {j}" for j in range(40)]
     X = sparse.csr_matrix(np.where(np.abs(simulated()) > 0.3, simulated(), 0.0))
@@ -63,6 +63,44 @@ def test_a_view_of_a_backed_file_is_the_part_that_it_shows(adata, tmp_path: Path
         assert list(p.feature_names) == list(backed[some].var_names)
         np.testing.assert_allclose(p.loadings_mean, q.loadings_mean, atol=1e-9)
         np.testing.assert_allclose(q.transform(backed[some]), q.transform(whole[some]), atol=1e-9)
+
+
+@pytest.fixture(scope="module")
+def client():
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize("layout", ["csr", "csc", "dense"])
+@pytest.mark.parametrize("where", ["here", "workers", "workers by rows"])
+def test_a_backed_file_is_taken_by_every_call(adata, tmp_path: Path, layout, where, client, monkeypatch):
+    """As its values in memory; by rows: each worker reads its own features from the file."""
+    import anndata
+
+    there = {} if where == "here" else {"client": client}
+    values = np.hstack([np.where(np.abs(simulated()) > 0.3, simulated(), 0.0)] * 40)
+    X = {"csr": sparse.csr_matrix, "csc": sparse.csc_matrix, "dense": np.asarray}[layout](values)
+    anndata.AnnData(X).write_h5ad(tmp_path / "cells.h5ad")
+    monkeypatch.chdir(tmp_path)
+    backed = anndata.read_h5ad("cells.h5ad", backed="r")
+    if where == "workers by rows":
+        monkeypatch.setattr("sparsefactor.engine.readers.LITTLE", 0)
+        monkeypatch.setattr("sparsefactor.engine.cpu.is_small", lambda *_: False)
+    p, q = sf.fit_vi(values, n_factors=2, **QUICK), sf.fit_vi(backed, n_factors=2, **QUICK, **there)
+    np.testing.assert_allclose(q.loadings_mean, p.loadings_mean, atol=1e-9)
+    assert list(q.feature_names) == list(backed.var_names)
+    np.testing.assert_allclose(p.transform(backed, **there), p.transform(values), atol=1e-9)
+    np.testing.assert_allclose(p.impute(backed, **there), p.impute(values), atol=1e-9)
+    draws = {"n_factors": 2, "n_chains": 2, "n_warmup": 2, "n_draws": 3, "init": "varimax"}
+    one, other = (sf.sample(given, **draws, **more) for given, more in ((values, {}), (backed, there)))
+    np.testing.assert_allclose(other.loadings_mean, one.loadings_mean, atol=1e-6)
+    compared = {"priors": {"2": sf.Prior(n_factors=2)}, "n_masks": 2, "n_trials": 1, "tol": 1e-3}
+    one, other = (sf.compare(given, **compared, **more) for given, more in ((values, {}), (backed, there)))
+    np.testing.assert_allclose(other.runs["error"], one.runs["error"], rtol=1e-9)
 
 
 def test_a_backed_file_takes_results_in_memory(adata, tmp_path: Path):

@@ -58,7 +58,15 @@ class Jobs:
     def share(self) -> Any:
         """The value on every worker that answers."""
         others = [worker for worker in present(self.client) if worker not in self.suspects]
-        return self.client.scatter(self.values, broadcast=True, workers=others or None)
+        # Under a name of its own, so that nobody waits for a copy of before, which a lost worker has.
+        sending = Aside(self.client.scatter, self.values, broadcast=True, hash=False, workers=others or None)
+        while not sending.done(LEAST_PATIENCE):
+            gone = set(others) - set(answering(self.client))
+            if gone:
+                logger.warning("%s did not take the data; others have them", ", ".join(sorted(gone)))
+                self.suspects |= gone
+                return self.share()
+        return sending.result()
 
     def is_late(self, begun: float, attempts: int) -> bool:
         """Twice as much is allowed for each further attempt: it may be the job that takes long."""
@@ -66,14 +74,25 @@ class Jobs:
         return time.monotonic() - max(begun, self.last) > patience * 2 ** (attempts - 1)
 
     def returned(self, begun: float) -> None:
-        self.last = time.monotonic()
-        self.longest = max(self.longest, self.last - begun)
+        """A job has, whether or not it is waited for; those that were begun with it may have waited for its worker."""
+        now = time.monotonic()
+        self.longest = max(self.longest, now - max(begun, self.last))
+        self.last = now
 
-    def suspect(self, key: str) -> None:
-        """Whoever has this task."""
-        at = [worker for worker, tasks in self.client.processing().items() if key in tasks]
-        logger.warning("a job has not come back from %s for long; it is made elsewhere", ", ".join(at) or "the cluster")
-        self.suspects.update(at)
+    def holders(self, future: Any) -> set[str]:
+        """Whoever makes this task, or has what it returns."""
+        at = {worker for worker, tasks in self.client.processing().items() if future.key in tasks}
+        return at.union(*self.client.who_has([future]).values())
+
+    def suspect(self, future: Any) -> None:
+        """Whoever has this task; what is begun from now on does not need them."""
+        at = self.holders(future)
+        logger.warning(
+            "a job has not come back from %s for long; it is made elsewhere", ", ".join(sorted(at)) or "the cluster"
+        )
+        if not at <= self.suspects:
+            self.suspects |= at
+            self.shared = self.share()
 
 
 class Job:
@@ -85,8 +104,12 @@ class Job:
         self.again()
 
     def again(self) -> None:
-        self.begun, self.sent = time.monotonic(), self.jobs.shared
+        begun = self.begun = time.monotonic()
+        self.sent, self.suspects = self.jobs.shared, set(self.jobs.suspects)
         self.attempts.append(self.jobs.submit(self.function, self.args))
+        self.attempts[-1].add_done_callback(
+            lambda done: self.jobs.returned(begun) if done.status == "finished" else None
+        )
 
     def result(self) -> Any:
         """What the function returns; the first answer counts."""
@@ -103,17 +126,48 @@ class Job:
                     self.jobs.renew(self.sent)
                     self.again()
                     continue
-                self.jobs.returned(self.begun)
                 self.cancel()
                 return found
             if self.jobs.is_late(self.begun, len(self.attempts)):
-                self.jobs.suspect(self.attempts[-1].key)
-                self.again()
+                self.jobs.suspect(self.attempts[-1])
+            elif not self.is_with_suspects():
+                continue
+            self.again()
+
+    def is_with_suspects(self) -> bool:
+        """Whether workers that are suspected since it was begun have it."""
+        new = self.jobs.suspects - self.suspects
+        return bool(new and self.jobs.holders(self.attempts[-1]) & new)
 
     def cancel(self) -> None:
         """Nobody waits for it any more."""
         for future in self.attempts:
             future.release()
+
+
+class Aside:
+    """A call in a thread of its own, which need not be waited for: nothing ends it that waits for a stopped process."""
+
+    def __init__(self, function: Callable[..., Any], *args: Any, **more: Any) -> None:
+        self.found: list[Any] = []
+        self.problem: BaseException | None = None
+        self.thread = threading.Thread(target=self._run, args=(function, args, more), daemon=True)
+        self.thread.start()
+
+    def _run(self, function: Callable[..., Any], args: Any, more: Any) -> None:
+        try:
+            self.found.append(function(*args, **more))
+        except BaseException as problem:
+            self.problem = problem
+
+    def done(self, seconds: float) -> bool:
+        self.thread.join(max(0.0, seconds))
+        return not self.thread.is_alive()
+
+    def result(self) -> Any:
+        if self.problem is not None:
+            raise self.problem
+        return self.found[0]
 
 
 def present(client: Any) -> dict[str, Any]:
@@ -137,22 +191,20 @@ def workers_of(client: Any) -> list[str]:
 
 def on_each_worker(client: Any, question: Callable[[], Any]) -> dict[str, Any]:
     """What each worker says to a question; one that is gone by now, or does not answer for long, has no say."""
-    found: dict[str, Any] = {}
 
-    def ask(worker: str) -> None:
+    def ask(worker: str) -> dict[str, Any]:
         try:
-            found.update(client.run(question, workers=[worker], on_error="return"))
+            said: dict[str, Any] = client.run(question, workers=[worker], on_error="return")
         except (OSError, KeyError, ValueError):  # it is gone
-            return
+            return {}
+        return said
 
-    # In threads, since `run` waits for a process that was stopped until the scheduler gives it up.
-    asking = [threading.Thread(target=ask, args=(worker,), daemon=True) for worker in workers_of(client)]
-    for thread in asking:
-        thread.start()
+    asking = [Aside(ask, worker) for worker in workers_of(client)]
     until = time.monotonic() + ANSWERED
-    for thread in asking:
-        thread.join(max(0.0, until - time.monotonic()))
-    told = dict(found)
+    told: dict[str, Any] = {}
+    for one in asking:
+        if one.done(until - time.monotonic()):
+            told |= one.result()
     for said in told.values():
         if isinstance(said, Exception) and not isinstance(said, OSError):
             raise said
