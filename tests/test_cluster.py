@@ -370,6 +370,21 @@ def test_passes_by_jax_on_workers(client, sim, store, expected):
 
 
 @pytest.mark.filterwarnings("ignore::sparsefactor.SamplingWarning")
+@pytest.mark.parametrize("missing", [False, True])
+def test_draws_by_jax_on_workers(client, sim, missing):
+    """By the same random numbers, whichever worker has a row: so the first sweeps are those of the CPU."""
+    pytest.importorskip("jax")
+    X = sim.X.copy()
+    X[np.random.default_rng(0).random(X.shape) < 0.1 * missing] = np.nan
+    here, there = (sf.sample(X, **DRAWS, **more) for more in ({}, {"client": client, "backend": "jax"}))
+    assert np.allclose(loadings(here), loadings(there), atol=1e-6)
+    assert not np.allclose(loadings(here)[0, 0], loadings(here)[0, 1], atol=1e-2)
+    if client.submit(lambda: __import__("jax").default_backend()).result() == "cpu":
+        with pytest.raises(ValueError, match=r"needs a GPU on every worker; tcp.* sees 'cpu' alone"):
+            sf.sample(X, **DRAWS, client=client, backend="gpu")
+
+
+@pytest.mark.filterwarnings("ignore::sparsefactor.SamplingWarning")
 def test_questions_are_answered_by_workers(client, sim, store, expected, monkeypatch):
     monkeypatch.setattr("sparsefactor.questions.samples.BLOCK_ENTRIES", 9 * G)
     X = sim.X.copy()
@@ -400,8 +415,6 @@ def test_bad_clusters_are_refused_before_any_work(client, sim, monkeypatch):
         sf.fit_vi(sim.X, n_factors=2, client=closed)
     with pytest.raises(ValueError, match=r"workers have the engines .cpu. and .jax.; got backend='reference'"):
         sf.fit_vi(sim.X, n_factors=2, client=client, backend="reference")
-    with pytest.raises(ValueError, match=r"workers draw by the engine .cpu.; got backend='jax' with a client"):
-        sf.sample(sim.X, n_factors=2, client=client, backend="jax")
     monkeypatch.setattr("sparsefactor.jobs.__version__", "99.0")
     with pytest.raises(RuntimeError, match=r"every worker must have sparsefactor 99.0.* has version"):
         sf.fit_vi(sim.X, n_factors=2, client=client)

@@ -71,7 +71,8 @@ class JaxEngine(JaxMoves, JaxVerbs):
         """A row pass; rows may also be the host's."""
         if self.problem.real.shape[0]:
             rows = type(rows)(*(self.with_rows(a, a.dtype) if len(a) else a for a in rows))
-        after, sums = run(self.problem, rows, message, *noise, kind=self.kind)
+        numbered = {"first": self.data.first} if run is gibbs_pass and self.data.first else {}
+        after, sums = run(self.problem, rows, message, *noise, kind=self.kind, **numbered)
         return after, sums
 
     # ---- variational inference --------------------------------------------------------------------------------

@@ -67,11 +67,6 @@ class Options:
                 )
             object.__setattr__(self, "max_seconds", checked_number("max_seconds", self.max_seconds, "pass one that is"))
         check_watching(self.progress, self.callback)
-        if self.client is not None and self.backend in ("jax", "gpu"):
-            raise ValueError(
-                f'a cluster\'s workers draw by the engine "cpu"; got backend={self.backend!r} with a client; leave one '
-                "of them out"
-            )
 
     @property
     def plan(self) -> Plan:

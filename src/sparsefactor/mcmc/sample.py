@@ -123,8 +123,8 @@ def sample(
     max_seconds : float, optional
         With until, no stretch begins that would probably end later than that.
     client : dask.distributed.Client, optional
-        Features then live on the workers of its cluster, which read them themselves where X is not in memory. The
-        result is the same.
+        Whose workers do the work: each some of the chains where data are little (64 MB). Else features live on the
+        workers, which read them themselves where X is not in memory. The result is the same.
 
     Returns
     -------

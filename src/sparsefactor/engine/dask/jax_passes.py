@@ -1,7 +1,7 @@
-"""Passes of variational inference by JAX on a worker's rows, on its GPU where it has one.
+"""Row passes by JAX on a worker's rows, on its GPU where it has one.
 
-A sweep is the row pass, and that is where a device pays. The data stay on it; rows come and go, since all other verbs
-(starts, shears, the sampler's sweeps and moves of a hop) are the CPU engine's. Sums come in one part for each worker:
+A pass is where a device pays. The data stay on it; rows come and go, since all other verbs (starts, shears, the
+sampler's moves) are the CPU engine's. Sums come in one part for each worker:
 they agree with those of another number of workers within rounding, not to the bit.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 from ...data import Data
 from ...data.tiles import Node
 from ...jobs import on_each_worker
-from ...kernels.contract import Message, Sums, VIRows, VITerms
+from ...kernels.contract import GibbsRows, GibbsTerms, Message, RowStream, Sums, VIRows, VITerms
 from ...model import Prior
 from ..cpu import CpuEngine
 from ..devices import WORTH_A_GPU
@@ -33,16 +33,35 @@ class JaxPasses(CpuEngine):
 
     def vi_row_pass(self, rows: VIRows, message: Message) -> tuple[VIRows, Sums]:
         """As that of the CPU engine, within rounding."""
-        nodes, after = [], rows
+        after, own = rows, None
         if self.device is not None:
-            on_device, sums = self.device.vi_row_pass(rows, message)
-            fetched = self.device.vi_fetch(on_device)
-            after = rows._replace(**{name: value for name, value in fetched._asdict().items() if len(value)})
+            on_device, own = self.device.vi_row_pass(rows, message)
+            after = filled_in(rows, self.device.vi_fetch(on_device))
+        total, terms = self._total(own, "elbo")
+        return after, Sums(**total, elbo=VITerms(*terms))
+
+    def gibbs_row_pass(self, rows: GibbsRows, message: Message, noise: RowStream) -> tuple[GibbsRows, Sums]:
+        """As that of the CPU engine, within rounding, by the same random numbers."""
+        after, own = rows, None
+        if self.device is not None:
+            on_device, own = self.device.gibbs_row_pass(rows, message, noise)
+            after = filled_in(rows, self.device.gibbs_fetch(on_device))
+        total, terms = self._total(own, "joint")
+        return after, Sums(**total, joint=GibbsTerms(*terms))
+
+    def _total(self, sums: Sums | None, terms: str) -> tuple[dict[str, Any], list[float]]:
+        """All workers' sums by name, and their terms of this name; sums: those of our rows, None of no rows."""
+        nodes = []
+        if sums is not None:
             own = (np.asarray(getattr(sums, name)) for name in ARRAYS)
-            nodes = [Node(0, self.data.first_tile, (*own, np.array(sums.elbo)))]
-        *arrays, elbo = self.exchange.total(nodes)
-        total: dict[str, Any] = dict(zip(ARRAYS, arrays, strict=True))
-        return after, Sums(**total, elbo=VITerms(*elbo.tolist()))
+            nodes = [Node(0, self.data.first_tile, (*own, np.array(getattr(sums, terms))))]
+        *arrays, found = self.exchange.total(nodes)
+        return dict(zip(ARRAYS, arrays, strict=True)), found.tolist()
+
+
+def filled_in(rows: Any, fetched: Any) -> Any:
+    """Rows with what a device has made of them."""
+    return rows._replace(**{name: value for name, value in fetched._asdict().items() if len(value)})
 
 
 def device_of(data: Data, prior: Prior, single: bool) -> Any:
