@@ -18,6 +18,7 @@ from contextlib import suppress
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import sparsefactor as sf
@@ -430,6 +431,37 @@ def questions_of(X, p, client):
         "transform": lambda: p.transform(X, client=client),
         "impute": lambda: p.impute(X, client=client),
     }
+
+
+def sources(store, sim, folder):
+    folder.mkdir()
+    frame = pd.DataFrame(sim.X, columns=[f"g{i}" for i in range(G)])
+    for number, rows in enumerate((slice(0, 15), slice(15, N))):
+        frame.iloc[rows].to_parquet(folder / f"{number}.parquet", index=False)
+    return {
+        "zarr path": store,
+        "zarr array": zarr.open(store, mode="r"),
+        "dask array": dask_array.from_zarr(store),
+        "Parquet folder": folder,
+    }
+
+
+@pytest.mark.filterwarnings("ignore::sparsefactor.SamplingWarning", "ignore::sparsefactor.ConvergenceWarning")
+@pytest.mark.parametrize("kind", ["zarr path", "zarr array", "dask array", "Parquet folder"])
+@pytest.mark.parametrize("by", ["workers", "this process"])
+def test_every_call_takes_every_kind_of_source(client, by_rows, sim, store, expected, tmp_path, kind, by):
+    pytest.importorskip("pyarrow")
+    there = client if by == "workers" else None
+    X = sources(store, sim, tmp_path / "parts")[kind]
+    settings = {"n_factors": 3, "n_trials": 1, "max_iter": 20}
+    assert same(sf.fit_vi(sim.X, **settings), sf.fit_vi(X, **settings, client=there))
+    draws = {**DRAWS, "n_chains": 1, "n_draws": 2}
+    assert np.array_equal(loadings(sf.sample(sim.X, **draws)), loadings(sf.sample(X, **draws, client=there)))
+    priors, compared = {"3": sf.Prior(n_factors=3)}, {"n_masks": 2, "n_trials": 1, "max_iter": 10}
+    one, other = sf.compare(sim.X, priors, **compared), sf.compare(X, priors, **compared, client=there)
+    assert list(one.runs["log_density"]) == list(other.runs["log_density"])
+    assert np.array_equal(expected.transform(sim.X), expected.transform(X, client=there))
+    assert np.array_equal(expected.impute(sim.X), expected.impute(X, client=there))
 
 
 @pytest.fixture

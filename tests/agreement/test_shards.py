@@ -89,6 +89,27 @@ def test_passes_by_jax(kind, missing):
         assert engine.with_prior(prior).by_jax
 
 
+@pytest.mark.parametrize(
+    ("kind", "missing"),
+    [
+        ("learnt", 0.0),
+        ("covariates", 0.2),
+        *(pytest.param(kind, 0.2, marks=pytest.mark.slow) for kind in ("by row", "groups", "modules", "by sample")),
+    ],
+)
+def test_draws_by_jax(monkeypatch, kind, missing):
+    """By the same random numbers, whoever has which rows."""
+    pytest.importorskip("jax")
+    monkeypatch.setattr("sparsefactor.engine.blocks.SPANS", 3)
+    monkeypatch.setattr("sparsefactor.engine.blocks.TILES_OF_A_SPAN", 1)
+    data, prior = problem(kind, missing)
+    expected = chain(build_engine(data, prior), data, prior, 2)
+    for n in (1, 3):
+        found = chain(DaskEngine(data, prior, Here(n), by_jax=True), data, prior, 2)
+        for own, known in zip(found, expected, strict=True):
+            np.testing.assert_allclose(own, known, rtol=1e-6, atol=1e-8)
+
+
 @pytest.mark.parametrize("missing", [0.0, 0.2])
 @pytest.mark.parametrize("kind", ["learnt", "by row", "groups", "modules", "by sample", "covariates"])
 def test_draws(monkeypatch, missing, kind):
