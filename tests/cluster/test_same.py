@@ -1,0 +1,220 @@
+"""The same results as in one process, to the bit, whichever call, source and number of workers."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pandas as pd
+import pytest
+from tests.cluster.common import CLUSTER, DRAWS, FIT, RUGGED, G, N, loadings, same
+
+import sparsefactor as sf
+from sparsefactor.engine.dask.gathering import ask
+
+distributed = pytest.importorskip("distributed")
+zarr = pytest.importorskip("zarr")
+dask_array = pytest.importorskip("dask.array")
+
+
+def tasks_of(client) -> set[str]:
+    """What workers were asked of late."""
+    logs = client.run(lambda dask_worker: list(dask_worker.state.log)[-2000:])
+    return {str(call[0]).split("-")[0] for calls in logs.values() for call in calls}
+
+
+def test_a_fit_is_the_same_to_the_bit(client, by_rows, sim, store, expected):
+    assert same(expected, sf.fit_vi(sim.X, **FIT, client=client))
+    found = sf.fit_vi(store, **FIT, client=client)
+    assert same(expected, found)
+    assert found.variance_explained() == pytest.approx(expected.variance_explained(), rel=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::sparsefactor.SamplingWarning")
+@pytest.mark.parametrize("little", [True, False])
+def test_draws_are_the_same_and_a_run_goes_on_without_the_cluster(client, sim, store, tmp_path, request, little):
+    """Whether a worker has chains, or features."""
+    if not little:
+        request.getfixturevalue("by_rows")
+    whole, few = (sf.sample(sim.X, **{**DRAWS, "n_draws": n}) for n in (6, 3))
+    begun = sf.sample(store, **{**DRAWS, "n_draws": 3}, path=tmp_path / "run", client=client, precision="double")
+    assert np.array_equal(loadings(begun), loadings(few))
+    assert np.array_equal(begun.variance_explained(by="feature"), few.variance_explained(by="feature"))
+    assert np.array_equal(begun.variance_explained(by="factor"), few.variance_explained(by="factor"))
+    done = sf.sample(sim.X, **DRAWS, path=tmp_path / "run", precision="double")
+    assert np.array_equal(loadings(done), loadings(whole))
+
+
+@pytest.mark.filterwarnings("ignore::sparsefactor.SamplingWarning")
+def test_what_draws_explain_is_summed_where_the_data_are(client, by_rows, sim, store, monkeypatch):
+    """With covariates, too, no row of the data comes to the client."""
+    age = np.random.default_rng(0).standard_normal((N, 1))
+    here = sf.sample(sim.X, **DRAWS, covariates=age)
+    monkeypatch.setattr("sparsefactor.engine.dask.cluster.Cluster.rows", None)
+    there = sf.sample(store, **DRAWS, covariates=age, client=client)
+    for by in ("feature", "factor"):
+        assert np.array_equal(here.variance_explained(by=by), there.variance_explained(by=by))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sparsefactor.ConvergenceWarning")
+def test_fits_of_a_comparison_are_made_by_workers(client, sim):
+    priors = {"two": sf.Prior(n_factors=2), "three": sf.Prior(n_factors=3)}
+    settings = {"n_masks": 2, "n_trials": 1, "max_iter": 30}
+    few = sim.X[:, :60]
+    here, there = (sf.compare(few, priors, **settings, **more).runs for more in ({}, {"client": client}))
+    left = ["prior", "mask", "error", "log_density", "found"]
+    assert here[left].equals(there[left])
+
+
+def test_a_comparison_of_what_workers_read(client, by_rows, sim, store, monkeypatch):
+    """Each of them hides entries of its own features; the same ones."""
+    priors, settings = {"two": sf.Prior(n_factors=2)}, {"n_masks": 2, "n_trials": 1, "max_iter": 20}
+    expected = sf.compare(sim.X, priors, **settings)
+    monkeypatch.setattr("sparsefactor.choice.hidden.Hidden.whole", None)
+    found = sf.compare(store, priors, **settings, client=client)
+    left = ["prior", "mask", "error", "log_density", "found", "held_out"]
+    assert expected.runs[left].equals(found.runs[left])
+    assert expected.baseline == found.baseline
+
+
+@pytest.mark.filterwarnings("ignore::sparsefactor.SamplingWarning")
+def test_chains_of_little_data_are_spread(client, sim):
+    """Their searches for a start too, and a chain is where it is: on a worker."""
+    few = sim.X[:, :200]
+    settings = {"n_factors": 2, "n_chains": 3, "n_warmup": 20, "n_draws": 30, "progress": False}
+    here, there = (sf.sample(few, **settings, **more) for more in ({}, {"client": client}))
+    assert np.array_equal(loadings(here), loadings(there))
+    assert np.array_equal(here.signal_mean, there.signal_mean)
+    assert "stretch" in tasks_of(client)
+
+
+def test_trials_and_hops_of_little_data_are_spread(client, rugged, tmp_path):
+    found = sf.fit_vi(RUGGED, n_factors=3, client=client)
+    assert same(rugged, found)
+    assert found.record["search"] == rugged.record["search"]
+    left = ["trial", "start", "iterations", "elbo", "status", "dropped_at", "won"]
+    assert found.trials[left].equals(rugged.trials[left])
+    assert "made" in tasks_of(client)
+    several = {"n_factors": 2, "n_trials": 4, "average": True, "tol": 1e-3}
+    source = dask_array.from_array(RUGGED, chunks=(5, 8))
+    here, there = sf.fit_vi(RUGGED, **several), sf.fit_vi(source, **several, client=client)
+    assert same(here, there)
+    assert np.array_equal(here.reconstruct(), there.reconstruct())
+    assert same(rugged, sf.fit_vi(RUGGED, n_factors=3, client=client, path=tmp_path / "fit"))
+
+
+def test_whoever_looks_on_can_end_a_search_that_is_spread(client):
+    told = []
+
+    def look(now):
+        told.append(now.phase)
+        return len(told) > 20
+
+    with pytest.warns(sf.ConvergenceWarning, match="callback"):
+        found = sf.fit_vi(RUGGED, n_factors=3, client=client, callback=look)
+    assert found.status is sf.Status.STOPPED
+    assert found.n_factors == 3
+    assert {"race", "climb"} <= set(told)
+
+
+def test_passes_by_jax_on_workers(client, sim, store, expected):
+    """On their CPUs here; whoever asks for a GPU is told that there is none."""
+    pytest.importorskip("jax")
+    found = sf.fit_vi(store, **FIT, client=client, backend="jax")
+    assert found.elbo == pytest.approx(expected.elbo, rel=1e-10)
+    assert np.allclose(found.loadings_mean, expected.loadings_mean, atol=1e-8)
+    if client.submit(lambda: __import__("jax").default_backend()).result() == "cpu":
+        with pytest.raises(ValueError, match=r"needs a GPU on every worker; tcp.* sees 'cpu' alone"):
+            sf.fit_vi(store, **FIT, client=client, backend="gpu")
+
+
+@pytest.mark.filterwarnings("ignore::sparsefactor.SamplingWarning")
+@pytest.mark.parametrize("missing", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_draws_by_jax_on_workers(client, sim, missing):
+    """By the same random numbers, whichever worker has a row: so the first sweeps are those of the CPU."""
+    pytest.importorskip("jax")
+    X = sim.X.copy()
+    X[np.random.default_rng(0).random(X.shape) < 0.1 * missing] = np.nan
+    here, there = (sf.sample(X, **DRAWS, **more) for more in ({}, {"client": client, "backend": "jax"}))
+    assert np.allclose(loadings(here), loadings(there), atol=1e-6)
+    assert not np.allclose(loadings(here)[0, 0], loadings(here)[0, 1], atol=1e-2)
+    if client.submit(lambda: __import__("jax").default_backend()).result() == "cpu":
+        with pytest.raises(ValueError, match=r"needs a GPU on every worker; tcp.* sees 'cpu' alone"):
+            sf.sample(X, **DRAWS, client=client, backend="gpu")
+
+
+@pytest.mark.filterwarnings("ignore::sparsefactor.SamplingWarning")
+def test_questions_are_answered_by_workers(client, sim, store, expected, monkeypatch):
+    monkeypatch.setattr("sparsefactor.questions.samples.BLOCK_ENTRIES", 9 * G)
+    X = sim.X.copy()
+    X[3:5, ::2] = np.nan
+    for p in (expected, sf.sample(sim.X, **{**DRAWS, "n_chains": 1})):
+        here, there = (p.transform(store, return_sd=True, client=who) for who in (None, client))
+        assert all(np.array_equal(a, b) for a, b in zip(here, there, strict=True))
+        here, there = (p.impute(X, interval=0.5, client=who) for who in (None, client))
+        assert all(np.array_equal(a, b) for a, b in zip(here, there, strict=True))
+    assert {"moments", "predictions"} <= tasks_of(client)
+
+
+def test_little_data_are_fitted_by_the_client(client, sim, store, caplog):
+    few, settings = sim.X[:, :500], {"n_factors": 2, "n_trials": 1}
+    with caplog.at_level(logging.INFO, logger="sparsefactor"):
+        assert same(sf.fit_vi(few, **settings), sf.fit_vi(few, **settings, client=client))
+        source = dask_array.from_array(few, chunks=(N, 100))
+        assert same(sf.fit_vi(few, **settings), sf.fit_vi(source, **settings, client=client))
+    assert sum("fitted here, not on the cluster" in line for line in caplog.messages) == 2
+
+
+def sources(store, sim, folder):
+    folder.mkdir()
+    frame = pd.DataFrame(sim.X, columns=[f"g{i}" for i in range(G)])
+    for number, rows in enumerate((slice(0, 15), slice(15, N))):
+        frame.iloc[rows].to_parquet(folder / f"{number}.parquet", index=False)
+    return {
+        "zarr path": store,
+        "zarr array": zarr.open(store, mode="r"),
+        "dask array": dask_array.from_zarr(store),
+        "Parquet folder": folder,
+    }
+
+
+@pytest.mark.filterwarnings("ignore::sparsefactor.SamplingWarning", "ignore::sparsefactor.ConvergenceWarning")
+@pytest.mark.parametrize("kind", ["zarr path", "zarr array", "dask array", "Parquet folder"])
+@pytest.mark.parametrize("by", [pytest.param("workers", marks=pytest.mark.slow), "this process"])
+def test_every_call_takes_every_kind_of_source(client, by_rows, sim, store, expected, tmp_path, kind, by):
+    pytest.importorskip("pyarrow")
+    there = client if by == "workers" else None
+    X = sources(store, sim, tmp_path / "parts")[kind]
+    settings = {"n_factors": 3, "n_trials": 1, "max_iter": 20}
+    assert same(sf.fit_vi(sim.X, **settings), sf.fit_vi(X, **settings, client=there))
+    draws = {**DRAWS, "n_chains": 1, "n_draws": 2}
+    assert np.array_equal(loadings(sf.sample(sim.X, **draws)), loadings(sf.sample(X, **draws, client=there)))
+    priors, compared = {"3": sf.Prior(n_factors=3)}, {"n_masks": 2, "n_trials": 1, "max_iter": 10}
+    one, other = sf.compare(sim.X, priors, **compared), sf.compare(X, priors, **compared, client=there)
+    assert list(one.runs["log_density"]) == list(other.runs["log_density"])
+    assert np.array_equal(expected.transform(sim.X), expected.transform(X, client=there))
+    assert np.array_equal(expected.impute(sim.X), expected.impute(X, client=there))
+
+
+def test_many_workers_add_up_among_themselves(by_rows, sim, expected, monkeypatch):
+    """With threads for processes, as they come up in no time; messages travel all the same."""
+    monkeypatch.setattr("sparsefactor.engine.dask.messages.FEW", 4)
+    monkeypatch.setattr("sparsefactor.engine.dask.messages.MUCH", 0)
+    asked = []
+    monkeypatch.setattr("sparsefactor.engine.dask.gathering.ask", lambda *args: asked.append(args[2:4]) or ask(*args))
+    with (
+        distributed.LocalCluster(**{**CLUSTER, "n_workers": 6, "processes": False}) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        assert same(expected, sf.fit_vi(sim.X, **FIT, client=client))
+    assert set(asked) == {(0, 2), (2, 4), (4, 6)}
+
+
+def test_encrypted(by_rows, sim, expected):
+    """As docs/howto/cluster.md turns on TLS, with certificates made for the occasion."""
+    pytest.importorskip("cryptography")
+    tls = {**CLUSTER, "n_workers": 1, "processes": False, "protocol": "tls://", "security": True}
+    with distributed.LocalCluster(**tls) as cluster, distributed.Client(cluster) as client:
+        assert client.scheduler.address.startswith("tls://")
+        assert same(expected, sf.fit_vi(sim.X, **FIT, client=client))
