@@ -36,7 +36,7 @@ class Jobs:
         self.threads = sum(int(known[worker]["nthreads"]) for worker in there if worker in known)
         self.suspects = set(known) - set(there)  # workers that have not answered
         self.shared = self.share()
-        self.longest, self.last = 0.0, time.monotonic()
+        self.longest, self.last, self.asked = 0.0, time.monotonic(), 0.0
 
     def begin(self, function: Callable[..., Any], *args: Any) -> Job:
         """A call, which is made while others are waited for."""
@@ -46,8 +46,7 @@ class Jobs:
         return self.begin(function, *args).result()
 
     def submit(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        others = [worker for worker in present(self.client) if worker not in self.suspects] if self.suspects else []
-        where = {"workers": others, "allow_other_workers": True} if others else {}
+        where = {"workers": self.others(), "allow_other_workers": True} if self.suspects else {}
         return self.client.submit(function, self.shared, *args, pure=False, **where)
 
     def renew(self, lost: Any) -> None:
@@ -57,21 +56,40 @@ class Jobs:
 
     def share(self) -> Any:
         """The value on every worker that answers."""
-        others = [worker for worker in present(self.client) if worker not in self.suspects]
+        others = self.others()
         # Under a name of its own, so that nobody waits for a copy of before, which a lost worker has.
-        sending = Aside(self.client.scatter, self.values, broadcast=True, hash=False, workers=others or None)
-        while not sending.done(LEAST_PATIENCE):
+        sending = Aside(self.client.scatter, self.values, broadcast=True, hash=False, workers=others)
+        while not (done := sending.done(LEAST_PATIENCE)) or sending.problem is not None:
             gone = set(others) - set(answering(self.client))
             if gone:
                 logger.warning("%s did not take the data; others have them", ", ".join(sorted(gone)))
                 self.suspects |= gone
                 return self.share()
+            if done:
+                break
         return sending.result()
+
+    def others(self) -> list[str]:
+        """Workers that are not suspected; where all are, those that answer."""
+        until = time.monotonic() + ANSWERED
+        while not (there := set(present(self.client))) and time.monotonic() < until:
+            time.sleep(LOOK)  # those that were lost may come back
+        if there <= self.suspects:
+            self.suspects = there - set(answering(self.client))
+        return sorted(there - self.suspects) or workers_of(self.client)
 
     def is_late(self, begun: float, attempts: int) -> bool:
         """Twice as much is allowed for each further attempt: it may be the job that takes long."""
         patience = max(LEAST_PATIENCE, PATIENCE * self.longest) if self.longest else FIRST_PATIENCE
         return time.monotonic() - max(begun, self.last) > patience * 2 ** (attempts - 1)
+
+    def is_silent(self, begun: float, future: Any) -> bool:
+        """Whether whoever has this task does not answer at all; asked when none has come back for a while."""
+        now = time.monotonic()
+        if now - max(begun, self.last, self.asked) < LEAST_PATIENCE:
+            return False
+        self.asked = now
+        return not self.holders(future) <= set(answering(self.client))
 
     def returned(self, begun: float) -> None:
         """A job has, whether or not it is waited for; those that were begun with it may have waited for its worker."""
@@ -128,8 +146,9 @@ class Job:
                     continue
                 self.cancel()
                 return found
-            if self.jobs.is_late(self.begun, len(self.attempts)):
-                self.jobs.suspect(self.attempts[-1])
+            latest = self.attempts[-1]
+            if self.jobs.is_late(self.begun, len(self.attempts)) or self.jobs.is_silent(self.begun, latest):
+                self.jobs.suspect(latest)
             elif not self.is_with_suspects():
                 continue
             self.again()
