@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import warnings
 from contextlib import suppress
 from functools import partial
 
@@ -95,22 +94,17 @@ def test_what_is_saved_is_where_a_lost_worker_goes_on(doomed, by_rows, impatient
     assert noticed(caplog)
 
 
-LONG = {**DRAWS, "n_warmup": 30, "n_draws": 60}
+RUNS = {"rows": {**DRAWS, "n_warmup": 8, "n_draws": 12}, "chains": {**DRAWS, "n_warmup": 30, "n_draws": 60}}
 
 
-@pytest.fixture(scope="module")
-def long_run(sim):
-    with warnings.catch_warnings(action="ignore"):
-        return sf.sample(sim.X, **LONG)
-
-
-def faulty(what: str, store, request):
+def faulty(what: str, sim, store, request):
     """A call that is to be struck, and whether what it returns is right."""
     if what.endswith("rows"):
         request.getfixturevalue("by_rows")
     if what.startswith("draws"):
-        expected = request.getfixturevalue("long_run")
-        return partial(sf.sample, store, **LONG), lambda found: np.array_equal(loadings(expected), loadings(found))
+        settings = RUNS[what.split()[-1]]
+        expected = loadings(sf.sample(sim.X, **settings))
+        return partial(sf.sample, store, **settings), lambda found: np.array_equal(expected, loadings(found))
     if what == "a fit by rows":
         return fitted(store), partial(same, request.getfixturevalue("expected"))
     return partial(sf.fit_vi, RUGGED, n_factors=3), partial(same, request.getfixturevalue("rugged"))
@@ -120,8 +114,8 @@ def faulty(what: str, store, request):
 @pytest.mark.filterwarnings("ignore::sparsefactor.SamplingWarning")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("what", ["a fit by rows", "a fit by trials", "draws by rows", "draws by chains"])
-def test_ten_random_moments(store, impatient, what, how, caplog, request):
-    call, is_right = faulty(what, store, request)
+def test_ten_random_moments(sim, store, impatient, what, how, caplog, request):
+    call, is_right = faulty(what, sim, store, request)
     rng, seen, length = random.Random(int(how)), 0, 40
     for number in range(10):
         early = number % 3 == 2
@@ -130,8 +124,10 @@ def test_ten_random_moments(store, impatient, what, how, caplog, request):
             found, length = struck(client, how, when, after, call)
         assert is_right(found)
         seen += noticed(caplog)
-    if what.endswith("rows") or how == signal.SIGSTOP:  # jobs of a worker that was killed are made again by Dask itself
+    if what.endswith("rows"):
         assert seen >= 7  # but for those near the end
+    elif how == signal.SIGSTOP:  # jobs of a worker that was killed are made again by Dask itself
+        assert seen >= 4  # for they tell of themselves when they have come back
 
 
 @pytest.mark.slow
