@@ -59,7 +59,7 @@ class Shards:
         self.sent: list[deque[Any]] = [deque() for _ in range(n)]
         self.last: list[Reply | None] = [None] * n
         self.waiting: list[Any] = [None] * n
-        self.since, self.cost, self.begun = time.monotonic(), 0.0, 0.0
+        self.since, self.cost, self.begun, self.asked = time.monotonic(), 0.0, 0.0, 0.0
         self.posted = self.log  # where the last message was noted
         self.suspects: set[str] = set()  # workers that were lost, or did not answer
         self.fresh = True  # nothing has been asked yet
@@ -85,7 +85,7 @@ class Shards:
             time.sleep(LOOK / 50)
         if future.cancelled():
             raise OSError(f"{worker} was lost with its shard")
-        actor = future.result()
+        actor = future.result(timeout=PLACE_PATIENCE)
         # An actor takes the process's last client for its own; there may be others.
         actor._client, actor._future = self.client, future
         return Place(worker, actor)
@@ -194,7 +194,8 @@ class Shards:
                 except TimeoutError:
                     now = time.monotonic() - self.begun
                     usual = float(np.median(taken)) if taken else self.slowest
-                    if (taken or not self.fresh) and now > max(least, PATIENCE * usual):
+                    late = (taken or not self.fresh) and now > max(least, PATIENCE * usual)
+                    if late or self.is_silent(number, now):
                         self.replace(number, f"no answer for {now:.0f} s")
                         taken.clear()
                     continue
@@ -210,6 +211,14 @@ class Shards:
                 taken.append(time.monotonic() - self.begun)
         if taken and not self.fresh:
             self.slowest = max(self.slowest, *taken)
+
+    def is_silent(self, number: int, waited: float) -> bool:
+        """Whether a shard's worker does not answer at all, whatever it does; asked now and then."""
+        now = time.monotonic()
+        if min(waited, now - self.asked) < LEAST_PATIENCE:
+            return False
+        self.asked = now
+        return self.places[number].worker not in answering(self.client)
 
     def refuse_errors(self) -> None:
         for reply in self.last:
