@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import sparsefactor as sf
+from sparsefactor.mcmc import until
 
 PRIOR = sf.Prior(n_factors=2, inclusion=0.5)
 SETTINGS = {"n_chains": 2, "n_warmup": 30, "seed": 1}
@@ -38,12 +41,31 @@ def test_a_run_goes_on_until_it_converges_and_is_the_longer_run(X, tmp_path):
 
 
 def test_a_run_that_may_not_go_on_says_so(X, monkeypatch):
-    with pytest.warns(sf.SamplingWarning, match="stopped with 10 draws a chain: twice .* max_seconds=0"):
+    with pytest.warns(sf.SamplingWarning, match="stopped with 10 draws a chain: a quarter more .* max_seconds=0"):
         mc = sf.sample(X, PRIOR, n_draws=10, until="converged", max_seconds=0, **SETTINGS)
     assert "max_seconds=0" in mc.record["ended"]
     monkeypatch.setattr("sparsefactor.mcmc.until.DOUBLINGS", 1)
     with pytest.warns(sf.SamplingWarning, match="stopped with 10 draws a chain: it has 2 times n_draws=5"):
         sf.sample(X, PRIOR, n_draws=5, until="converged", **SETTINGS)
+
+
+def test_the_last_stretch_is_as_long_as_the_time_that_is_left(X, monkeypatch):
+    """By a clock that goes by the draws: 10 cost a second, and so do 10 sweeps of the warm-up."""
+    made = []
+    judged = until.judge
+
+    def looked_at(result):
+        made.append(result.permutations.shape[1])
+        return judged(result)._replace(ok=False)
+
+    monkeypatch.setattr(until, "judge", looked_at)
+    clock = SimpleNamespace(monotonic=lambda: 0.1 * (made[-1] + SETTINGS["n_warmup"]) if made else 0.0)
+    monkeypatch.setattr(until, "time", clock)
+    with pytest.warns(sf.SamplingWarning, match="stopped with 38 draws a chain: a quarter more"):
+        mc = sf.sample(X, PRIOR, n_draws=10, until="converged", max_seconds=7.1, **SETTINGS)
+    assert made == [10, 20, 38]
+    monkeypatch.undo()
+    same_draws(mc, sf.sample(X, PRIOR, n_draws=38, **SETTINGS))
 
 
 def test_without_until_it_ends_as_asked(X):

@@ -172,7 +172,7 @@ class NoiseMove:
 
     name = "noise"
     every = 1
-    work = 2e6  # multiplications in one call; more rows than that allows take turns
+    work = 1e6  # multiplications in one call; more rows than that allows take turns
 
     def __call__(self, gibbs: Gibbs, state: GibbsState, rng: np.random.Generator) -> GibbsState:
         rows, F = gibbs.engine.gibbs_precisions(state.rows, self.columns(gibbs, state), self.noise(gibbs, state, rng))

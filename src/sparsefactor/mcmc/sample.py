@@ -121,7 +121,7 @@ def sample(
         Doubles n_draws, up to 16 times, until the verdict is good; the draws are those of a call with
         the n_draws it ends with. In memory that may be much: pass a path. mc.record["ended"] says how it ended.
     max_seconds : float, optional
-        With until, no stretch begins that would probably end later than that.
+        With until, no stretch begins that would probably end later than that; the last may be shorter than a doubling.
     client : dask.distributed.Client, optional
         Whose workers do the work: each some of the chains where data are little (64 MB). Else features live on the
         workers, which read them themselves where X is not in memory. The result is the same.

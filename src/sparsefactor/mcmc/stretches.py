@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,8 +38,8 @@ logger = logging.getLogger("sparsefactor")
 
 def stretches_of(
     data: Data, prior: Prior, options: Options, watcher: Watcher, bars: Bars | None
-) -> Iterator[MCMCPosterior]:
-    """The posterior with n_draws, then with twice as many, and so on: each goes on where the one before ended."""
+) -> Generator[MCMCPosterior, int | None, None]:
+    """The posterior with n_draws, then with as many as are asked for: each goes on where the one before ended."""
     if isinstance(options.init, Start):
         options = replace(options, init=own_start(options.init, data, prior))
     call = jobs_on(options.client, data, options.n_chains) if options.backend in ("auto", "cpu") else None
@@ -56,16 +56,16 @@ def stretches_of(
         if options.until is not None:  # it may have gone on before
             options = replace(options, n_draws=max(options.n_draws, run_folder.draws_so_far(path)))
         while True:
-            yield sample_to(path, gibbs, prior, layout, labels, options, watcher, bars, call)
-            options = replace(options, n_draws=2 * options.n_draws)
+            asked = yield sample_to(path, gibbs, prior, layout, labels, options, watcher, bars, call)
+            options = replace(options, n_draws=asked or 2 * options.n_draws)
     sink = MemoryDraws(layout, options.n_chains, options.n_draws)
     begin = chain_starts(gibbs, prior, options, watcher, bars, call)
     chains = started(gibbs, options, sink, begin, call)
     while True:
         run_chains(chains, options.n_jobs, Display(chains, bars), watcher, None, options.checkpoint_seconds)
         result = posterior(prior, labels, *found(chains, sink, watcher), data, record_of("mcmc", options))
-        yield result
-        options = replace(options, n_draws=2 * options.n_draws)
+        asked = yield result
+        options = replace(options, n_draws=asked or 2 * options.n_draws)
         sink = sink.grown(options.n_draws, result.permutations, result.signs)
         for chain in chains:
             chain.plan, chain.sink = options.plan, sink

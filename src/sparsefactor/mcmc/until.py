@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 
 from ..diagnostics import Verdict, judge
 from ..posterior import MCMCPosterior
@@ -14,30 +14,38 @@ from .watch import Watcher
 logger = logging.getLogger("sparsefactor")
 
 DOUBLINGS = 4  # of n_draws, at most
+LEAST = 0.25  # of the draws there are: to go on for fewer is not worth another look
+SPARE = 0.1  # of the time that is left
 
 
-def run_until(stretches: Iterator[MCMCPosterior], options: Options, watcher: Watcher) -> tuple[MCMCPosterior, Verdict]:
+def run_until(
+    stretches: Generator[MCMCPosterior, int | None, None], options: Options, watcher: Watcher
+) -> tuple[MCMCPosterior, Verdict]:
     """The first posterior that is good enough, or the last that may be had, and its verdict, which says how it ended.
 
     What is decided depends on the draws alone, unless max_seconds ends it.
     """
-    begun, stretch, reason = time.monotonic(), 0, ""
+    begun, before, reason = time.monotonic(), 0.0, ""
+    n_before, asked = 0, None
     while True:
-        result = next(stretches)
+        result = next(stretches) if asked is None else stretches.send(asked)
         verdict = judge(result)
         n_draws = result.permutations.shape[1]
         if options.until is None or verdict.ok or watcher.stopped:
             break
-        if stretch == DOUBLINGS or n_draws >= options.n_draws << DOUBLINGS:
+        if n_draws >= options.n_draws << DOUBLINGS:
             reason = f"it has {n_draws // options.n_draws} times n_draws={options.n_draws}"
             break
-        spent = time.monotonic() - begun
-        share = n_draws / (options.n_warmup / options.thin + n_draws)
-        if options.max_seconds is not None and spent * (1.0 + share) > options.max_seconds:
-            reason = f"twice the draws would take more than max_seconds={options.max_seconds:g}"
+        more, spent = n_draws, time.monotonic() - begun
+        if options.max_seconds is not None:
+            warmup = 0.0 if n_before else options.n_warmup / options.thin
+            of_a_draw = (spent - before) / (n_draws - n_before + warmup)
+            more = min(more, int((1.0 - SPARE) * (options.max_seconds - spent) / of_a_draw))
+        if more < LEAST * n_draws:
+            reason = f"a quarter more draws would take longer than max_seconds={options.max_seconds:g}"
             break
         logger.info("%d draws are not enough: %s", n_draws, verdict.text)
-        stretch += 1
+        n_before, before, asked = n_draws, spent, min(n_draws + more, options.n_draws << DOUBLINGS)
     result.record["trusted"] = verdict.ok
     if watcher.stopped:
         why = "by the callback" if watcher.full is None else "since memory was full,"
