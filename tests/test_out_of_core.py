@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import mmap
 import tracemalloc
 
 import numpy as np
@@ -104,10 +105,18 @@ def test_a_fit_is_the_same_to_the_bit(rounds, tmp_path, sim, holes, missing):
 
 @pytest.mark.filterwarnings("ignore::sparsefactor.SamplingWarning")
 def test_draws_are_the_same_to_the_bit(rounds, tmp_path, holes):
-    settings = {"n_factors": 3, "n_chains": 1, "n_warmup": 3, "n_draws": 5, "init": "varimax"}
+    settings = {"n_factors": 3, "n_chains": 2, "n_warmup": 3, "n_draws": 5, "init": "varimax"}
     a, b = (sf.sample(X, **settings) for X in (holes, stored(tmp_path / "x.zarr", holes)))
     assert np.array_equal(a.draws["posterior"]["loadings"], b.draws["posterior"]["loadings"])
     assert np.array_equal(a.signal_mean, b.signal_mean)
+    assert isinstance(owner(b.signal_mean), mmap.mmap), "what has the size of the data is in a file"
+
+
+def owner(array):
+    """What holds an array's memory."""
+    while isinstance(array, np.ndarray | memoryview):
+        array = array.base if isinstance(array, np.ndarray) else array.obj
+    return array
 
 
 def test_blocks_keep_no_more_than_their_rows(rounds, sim):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..arrange import arranged_prior, arrangement
 from ..data import Data
+from ..data.spool import Spool
 from ..explained import fit_sums
 from ..model import Prior
 from ..posterior import Labels, MCMCPosterior
@@ -113,7 +114,7 @@ def posterior(
         labels=labels,
         **posterior_fields(mixture(arranged(moments, order, signs), weights)),
         draws=draws,
-        signal_mean=_mean_signal(signals),
+        signal_mean=_mean_signal(signals, data.spool),
         permutations=permutations,
         signs=all_signs,
         fit_sums=sums.take(order),
@@ -126,9 +127,13 @@ def _fit(signal: Signal, unit: float, rows: slice) -> NDArray[np.float64]:
     return np.asarray(signal.total[:, rows].T / (signal.n * unit))
 
 
-def _mean_signal(signals: Sequence[Signal]) -> NDArray[np.float64]:
-    """(n_samples, n_features): the chains' mean of F'L', a sample at a time."""
-    mean = np.empty_like(signals[0].total)
+def _mean_signal(signals: Sequence[Signal], spool: Spool | None) -> NDArray[np.float64]:
+    """(n_samples, n_features): the chains' mean of F'L', a sample at a time; in a file where the sums are."""
+    totals = [signal.total for signal in signals]
+    mean = np.empty_like(totals[0]) if spool is None else spool.empty(totals[0].shape, np.float64)
     for part in blocks(len(mean), 1):
-        mean[part] = np.mean([signal.total[part] / signal.n for signal in signals], axis=0)
+        mean[part] = np.mean([total[part] / signal.n for total, signal in zip(totals, signals, strict=True)], axis=0)
+        if spool is not None:
+            for own in (mean, *totals):
+                spool.release(own[part])
     return mean
