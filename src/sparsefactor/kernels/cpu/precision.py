@@ -16,6 +16,7 @@ from .philox import normal, unit_pair
 from .products import as_entries, row_of, weigh
 
 STREAM_OF_SLICES = np.uint64(STREAM_SLICE)
+BEYOND = 1e15  # trace of I + L'DL above which its inverse is all rounding
 ROWS_PER_INVERSE = 64  # the inverse is built afresh after as many rows
 
 
@@ -96,6 +97,8 @@ def draw_own(k, x, z, tau, v, V, Q, fit, alpha, odds, shape, rate, row, stream):
 def free_density(x, length, noise, yy, V, Q, fit):
     """log density of y_i at l_ik = x, tau_i staying; coefficients as in own_density, noise: 1 / tau_i."""
     v = noise + V[0] * x * x + V[1] * x + V[2]
+    if v <= 0.0:  # by rounding
+        return -math.inf
     square = yy + Q[0] * x * x + Q[1] * x + Q[2] - 2.0 * (fit[0] * x + fit[1])
     return -0.5 * (length * math.log(v) + square / v)
 
@@ -107,8 +110,8 @@ def draw_free(k, x, z, length, noise, yy, V, Q, fit, alpha, odds, row, stream):
     base = np.uint64(k * (TRIES + 2))
     u_accept, u_height = unit_pair(base, row, sweep, STREAM_OF_SLICES, key0, key1)
     # As if the variance of y_i were what it is at zero.
-    v = noise + V[2]
-    precision = Q[0] / v + alpha
+    v = max(noise, noise + V[2])  # but for rounding it is the second
+    precision = max(Q[0], 0.0) / v + alpha
     mean, sd = (fit[0] - 0.5 * Q[1]) / (v * precision), 1.0 / math.sqrt(precision)
     u = normal(base + np.uint64(1), row, sweep, STREAM_OF_SLICES, key0, key1)
     inside = x if z else mean + sd * u
@@ -169,6 +172,8 @@ def draw_precisions(begin, end, done, problem, Z, L, tau, C, M, state, alpha, lo
     V, Q, fit = np.empty(3), np.empty(3), np.empty(2)
     for i in range(begin, end):
         if (done + i - begin) % ROWS_PER_INVERSE == 0:
+            if not np.trace(M) < BEYOND:  # or not a number: rows stay as they are
+                return
             inverse[:] = np.linalg.inv(M)
             CC[:] = np.dot(C, C.T)
         y, l, before = row_of(problem.Y, i), L[i], tau[i]
