@@ -157,6 +157,12 @@ class ReferenceSlices:
         fit -= 0.5 * np.sum(self.data.Y * np.linalg.solve(covariance, self.data.Y))
         return float(fit + log_gamma_density(tau_i, self.prior.noise_shape, self.noise_rate[i]))
 
+    def told_by_others(self, i: int, L: Array, tau: Array) -> tuple[Array, Array]:
+        """V (K, K) and C (K, N): given all rows but i, f_j is normal with mean V C_j and covariance V."""
+        others = np.arange(len(L)) != i
+        weighted = L[others].T * tau[others]
+        return np.linalg.inv(np.eye(L.shape[1]) + weighted @ L[others]), weighted @ self.data.Y[others]
+
     def draw_own(
         self,
         i: int,
@@ -170,8 +176,7 @@ class ReferenceSlices:
         u_accept: float,
     ) -> None:
         """z_ik and l_ik along the curve on which y_i's variance given all other rows does not change (2.17)."""
-        others = np.arange(len(L)) != i
-        V = np.linalg.inv(np.eye(L.shape[1]) + (L[others].T * tau[others]) @ L[others])
+        V, _ = self.told_by_others(i, L, tau)
         if V[k, k] < LOOSE:
             return
 
@@ -218,11 +223,9 @@ class ReferenceSlices:
         second: Array,
     ) -> None:
         """z_ik and l_ik given all but the activations (2.17b)."""
-        others = np.arange(len(L)) != i
-        V = np.linalg.inv(np.eye(L.shape[1]) + (L[others].T * tau[others]) @ L[others])
+        V, C = self.told_by_others(i, L, tau)
         if V[k, k] < HELD:
             return
-        C = (L[others].T * tau[others]) @ self.data.Y[others]
 
         def moved(x: float) -> Array:
             return np.where(np.arange(L.shape[1]) == k, x, L[i])
