@@ -17,6 +17,7 @@ from sparsefactor.vi.cross import crossed
 from sparsefactor.vi.empty import emptied, holds_nothing
 from sparsefactor.vi.hop import SPARE, Hops
 from sparsefactor.vi.trial import Tolerance, Trial
+from sparsefactor.vi.turn import turned
 
 SIM = sf.simulate(n_features=60, n_samples=50, inclusion=[0.3] * 3, snr=5, seed=0)
 # Correlated features, many factors: starts end in different optima.
@@ -211,11 +212,63 @@ def test_lineages_that_agree_are_not_believed_before_hops_come_back(monkeypatch)
     assert found.record["search"]["agreeing"] == 1
 
 
-def test_where_starts_agree_one_hop_confirms_it():
-    sim = sf.simulate_paper(snr=25, seed=0)
+def test_where_starts_agree_rotations_confirm_it():
+    sim = sf.simulate_paper(snr=5, seed=0)
     told = sf.fit_vi(sim.X, n_factors=6).record["search"]
-    assert told["hops"] == 1
+    assert told["hops"] == told["returns"] == search.TURNS
     assert told["agreeing"] >= search.ENOUGH
+
+
+def test_where_starts_agree_and_rotations_end_elsewhere_the_search_goes_on(monkeypatch):
+    """Axes of correlated factors: all three finalists are in one optimum, and it is not the best."""
+    rng = np.random.default_rng(17)
+    F = rng.standard_normal((300, 4)) @ np.linalg.cholesky(0.5 + 0.5 * np.eye(4)).T
+    L = rng.standard_normal((60, 4)) * (rng.random((60, 4)) < 0.3)
+    X = F @ L.T + rng.standard_normal((300, 60))
+    found = sf.fit_vi(X, n_factors=4, scale=True, seed=3)
+    monkeypatch.setattr(search, "TURNS", 0)
+    monkeypatch.setattr(search.Search, "hopped", lambda *_: False)
+    hasty = sf.fit_vi(X, n_factors=4, scale=True, seed=3)
+    assert [end["status"] for end in hasty.trial_records].count("converged") >= search.ENOUGH
+    assert found.record["search"]["hops"] > search.TURNS
+    assert found.elbo > hasty.elbo + 5.0
+
+
+@pytest.mark.parametrize("joint", [False, True])
+@pytest.mark.parametrize("prior", [{}, {"noise": "sample"}, {"inclusion": 0.3}], ids=["learnt", "sample", "fixed"])
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_rotation_turns_a_few_factors_in_the_space_they_span(joint, prior, missing):
+    X = np.where(np.random.default_rng(2).random(SIM.X.shape) < 0.1, np.nan, SIM.X) if missing else SIM.X
+    data, given = as_data(X, center=True), sf.Prior(n_factors=4, **prior)
+    cavi = CAVI(data, given, build_engine(data, given), joint=joint)
+    rng = np.random.default_rng(0)
+    L = np.column_stack([SIM.loadings, 0.01 * rng.standard_normal(60)])
+    F = np.column_stack([SIM.activations, rng.standard_normal(50)]).T
+    with single_blas_thread():
+        state = emptied(cavi, cavi.sweep(cavi.start(L, F)), 3)
+        F, used = state.columns.f_mean, ~holds_nothing(cavi, state)
+        np.testing.assert_array_equal(used, [True, True, True, False])
+        sizes = set()
+        for seed in range(12):
+            new, again = (turned(cavi, state, np.random.default_rng(seed)) for _ in range(2))
+            assert new is not None
+            assert again is not None
+            np.testing.assert_array_equal(again.columns.f_mean, new.columns.f_mean)
+            moved = np.abs(new.columns.f_mean - F).max(axis=1) > 0
+            sizes.add(int(moved.sum()))
+            assert not np.any(moved & ~used)
+            assert np.linalg.matrix_rank(np.vstack([F[used], new.columns.f_mean[used]]), tol=1e-6) == used.sum()
+            assert np.isfinite(new.elbo)
+    assert sizes == {2, 3}
+
+
+def test_there_is_nothing_to_turn_without_two_factors():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((50, 1)) @ rng.standard_normal((1, 20)) + 0.1 * rng.standard_normal((50, 20))
+    cavi, state = climbed(3, X=X)
+    assert np.sum(~holds_nothing(cavi, state)) == 1
+    assert turned(cavi, state, rng) is None
+    assert sf.fit_vi(X, n_factors=3).converged
 
 
 def test_the_search_is_the_same_for_any_number_of_threads():
@@ -249,7 +302,7 @@ def test_how_sure_it_is_is_told():
     times = f"{told['recurred'] + 1} times" if told["recurred"] else "once"
     assert found.certainty.startswith(f"The best optimum was found {times} on {told['hops']} hops")
     assert f", found {times}" in repr(found)
-    sure = sf.fit_vi(sf.simulate_paper(snr=25, seed=0).X, n_factors=6)
+    sure = sf.fit_vi(sf.simulate_paper(snr=5, seed=0).X, n_factors=6)
     assert sure.certainty.startswith("The best optimum was reached from 3 of 3")
     assert sure.record["search"]["recurred"] >= 2
 

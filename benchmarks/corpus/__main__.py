@@ -132,7 +132,9 @@ def job(task: tuple[Callable[..., dict[str, Any]], tuple[Any, ...]]) -> dict[str
 
 
 def run(tasks: list[Any], n_jobs: int, limit: float) -> list[dict[str, Any]]:
-    """All tasks in forked processes, each compiled beforehand; what is not done when the limit (s) is over is left out."""
+    """All tasks in forked processes, the largest first, each compiled beforehand; what is not done when the limit (s) is
+    over is left out."""
+    tasks = sorted(tasks, key=lambda task: -task[1][1] * DATA[task[1][0]].size if task[1][0] in DATA else 0)
     for function in {task[0] for task in tasks}:
         extra = next(task[1][3:] for task in tasks if task[0] is function)
         small = ("snr 5",) if function is surplus else ("wine", "wine_holes")

@@ -112,8 +112,8 @@ class VIPosterior(Posterior):
     def certainty(self) -> str:
         """How often the search came upon the optimum it returned, in words, with advice where that was once."""
         told = self.record.get("search", {})
-        if told.get("hops", 0) <= 1:
-            agreeing, finalists = told.get("agreeing", 1), told.get("finalists", 1)
+        agreeing, finalists = told.get("agreeing", 1), told.get("finalists", 1)
+        if told.get("hops", 0) <= 1 or agreeing >= finalists:
             text = f"The best optimum was reached from {agreeing} of {finalists} starts that were followed to their end"
             if agreeing > 1:
                 return text + "."

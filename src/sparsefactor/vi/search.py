@@ -3,7 +3,7 @@
 race:    all starts climb together, with a few factors more than there are to be where these are all alike; the worst
          drop out, three finalists climb to their optima and give up the weakest factors
 agree:   the best optimum was reached from enough independent starts: that is it
-hops:    otherwise the best finalists leave their optima by Gibbs sampling, again and again (3.18)
+hops:    otherwise the best finalists leave their optima by rotations and Gibbs sampling, again and again (3.18)
 cross:   what only the end of a hop has, or only the other finalist, is put beside what the best one has
 on:      the best goes on until hop after hop has found nothing better
 """
@@ -18,7 +18,7 @@ import numpy as np
 
 from ..posterior import Status
 from ..start import PORTFOLIO, given, starts
-from .cavi import CAVI
+from .cavi import CAVI, VIState
 from .cross import crossed
 from .elsewhere import Alone, Workers
 from .hop import EVERY, SPARE, SWEEPS, Hops
@@ -26,6 +26,7 @@ from .rehearsal import Rehearsal, try_climb, try_run
 from .shear import WORTH
 from .together import advance, side_by_side
 from .trial import CANDIDATES, FIRST_LOOK, SETTLE, WEAKEST, Tolerance, Trial
+from .turn import turned
 from .watch import Watcher
 
 # The race: up to so many iterations, then so large a share of the trials goes on.
@@ -37,10 +38,11 @@ AGREE = 0.1  # nats: optima closer than this are the same
 SINGLE = 1e-7  # of the ELBO, which sums over data of single precision do not tell apart
 ENOUGH = 3  # finalists that must agree, or else the search goes on
 LINEAGES = 2  # finalists that go on
-PATIENCE, LAST_PATIENCE = 8, 16  # hops in a row that find nothing better, of each lineage and of the best at the end
-RETURNS = 3  # hops that end where they began, and nothing better in between: this neighbourhood is known
-MOST_HOPS = 120  # in all
-CONFIRMING = 50  # sweeps of the hop that confirms what all finalists agree on
+TURNS = 2  # hops by a rotation before each by Gibbs sampling
+PATIENCE, LAST_PATIENCE = 18, 36  # hops in a row that find nothing better, of each lineage and of the best at the end
+RETURNS = 7  # hops that end where they began, and nothing better in between: this neighbourhood is known
+MOST_HOPS = 240  # in all
+CONFIRMING = 50  # sweeps of a hop that confirms what all finalists agree on, where there is nothing to turn
 HOP_ITERATIONS = 1000  # of the climb after a hop
 SHRINKING = WEAKEST * (FIRST_LOOK + 1) + CANDIDATES * SETTLE  # iterations that it takes to give up a factor
 
@@ -174,13 +176,15 @@ class Search:
     def further(self, lineages: list[Trial]) -> Trial:
         """Hops from each lineage, then recombination, then hops from the best; that one.
 
-        Where all finalists agree, one hop from there is to confirm it; and where a start that was given leads, for what
-        that came from was a search already.
+        Where all finalists agree, rotations are to confirm it by coming back there; and where a start that was
+        given leads, for what that came from was a search already, none is to find better.
         """
         own = self.trials[: len(given(self.options.init))]
         handed = any(lineages[0].elbo - trial.elbo < self.near(AGREE, trial) for trial in own)
-        if (handed or self.told["agreeing"] >= ENOUGH) and not self.hop(lineages[0], 1, CONFIRMING):
-            return lineages[0]
+        if handed or self.told["agreeing"] >= ENOUGH:
+            better = self.hop(lineages[0], TURNS, CONFIRMING)
+            if not better and (handed or self.told["returns"] == self.told["hops"]):
+                return lineages[0]
         if handed:
             self.hop(lineages[0], PATIENCE)
             return lineages[0]
@@ -228,11 +232,20 @@ class Search:
 
     def excursion(self, lineage: Trial, number: int, sweeps: int) -> tuple[Trial, Trial | None]:
         """Where a hop ends, and, where that is elsewhere but not higher, what the two make together."""
-        self.rehearsal.wait("hop")
-        new = self.arrived(lineage.branch(*self.hops.from_state(lineage.state, number, sweeps)))
+        new = self.arrived(lineage.branch(*self.departed(lineage.state, number, sweeps)))
         if self.is_better(new, lineage) or self.came_back(new, lineage):
             return new, None
         return new, self.crossing(new if new.elbo > lineage.elbo else lineage, new)
+
+    def departed(self, state: VIState, number: int, sweeps: int) -> tuple[CAVI, VIState]:
+        """Where a hop leads to before it climbs: a rotation, or a run of Gibbs sampling."""
+        if number % (TURNS + 1) < TURNS:
+            self.rehearsal.wait("climb")
+            new = turned(self.cavi, state, np.random.default_rng([self.options.seed, number, 12]))
+            if new is not None:
+                return self.cavi, new
+        self.rehearsal.wait("hop")
+        return self.hops.from_state(state, number, sweeps)
 
     def came_back(self, new: Trial, old: Trial) -> bool:
         return abs(new.elbo - old.elbo) < self.near(AGREE, old)
