@@ -268,7 +268,9 @@ def test_there_is_nothing_to_turn_without_two_factors():
     cavi, state = climbed(3, X=X)
     assert np.sum(~holds_nothing(cavi, state)) == 1
     assert turned(cavi, state, rng) is None
-    assert sf.fit_vi(X, n_factors=3).converged
+    found = sf.fit_vi(X, n_factors=3)
+    assert found.converged
+    assert found.record["search"]["hops"] <= search.TURNS
 
 
 def test_the_search_is_the_same_for_any_number_of_threads():

@@ -110,7 +110,13 @@ def test_each_update_from_a_random_state_is_a_maximiser(noise, inclusion, joint,
     assert_maximal(cavi, q, fields + (("pi_a", "pi_b") if len(q.pi_a) else ()))
 
 
-@pytest.mark.parametrize(("noise", "inclusion", "joint", "missing"), SETTINGS)
+@pytest.mark.parametrize(
+    ("noise", "inclusion", "joint", "missing"),
+    [
+        *SETTINGS[::5],
+        *(pytest.param(*one.values, id=one.id, marks=pytest.mark.slow) for n, one in enumerate(SETTINGS) if n % 5),
+    ],
+)
 def test_elbo_never_falls_and_ends_at_a_maximum(noise, inclusion, joint, missing):
     cavi = cavi_for(noise, inclusion, joint, missing, G=4, N=3)
     state = random_vi_state(cavi)

@@ -93,8 +93,10 @@ def test_passes_by_jax(kind, missing):
     ("kind", "missing"),
     [
         ("learnt", 0.0),
-        ("covariates", 0.2),
-        *(pytest.param(kind, 0.2, marks=pytest.mark.slow) for kind in ("by row", "groups", "modules", "by sample")),
+        *(
+            pytest.param(kind, 0.2, marks=pytest.mark.slow)
+            for kind in ("covariates", "by row", "groups", "modules", "by sample")
+        ),
     ],
 )
 def test_draws_by_jax(monkeypatch, kind, missing):

@@ -130,7 +130,8 @@ def test_passes_by_jax_on_workers(client, sim, store, expected):
 
 
 @pytest.mark.filterwarnings("ignore::sparsefactor.SamplingWarning")
-@pytest.mark.parametrize("missing", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("missing", [False, True])
 def test_draws_by_jax_on_workers(client, sim, missing):
     """By the same random numbers, whichever worker has a row: so the first sweeps are those of the CPU."""
     pytest.importorskip("jax")

@@ -354,6 +354,7 @@ class WideSlab(PinnedEngine):
 
 
 @pytest.mark.statistical
+@pytest.mark.slow
 def test_a_sampler_with_wrong_slabs_fails():
     def build(data, prior):
         right = build_engine(data, prior, "cpu", n_threads=1)

@@ -21,6 +21,7 @@ from ..start import PORTFOLIO, given, starts
 from .cavi import CAVI, VIState
 from .cross import crossed
 from .elsewhere import Alone, Workers
+from .empty import holds_nothing
 from .hop import EVERY, SPARE, SWEEPS, Hops
 from .rehearsal import Rehearsal, try_climb, try_run
 from .shear import WORTH
@@ -183,7 +184,8 @@ class Search:
         handed = any(lineages[0].elbo - trial.elbo < self.near(AGREE, trial) for trial in own)
         if handed or self.told["agreeing"] >= ENOUGH:
             better = self.hop(lineages[0], TURNS, CONFIRMING)
-            if not better and (handed or self.told["returns"] == self.told["hops"]):
+            single = np.sum(~holds_nothing(self.cavi, lineages[0].state)) < 2  # there is nothing to turn
+            if not better and (handed or single or self.told["returns"] == self.told["hops"]):
                 return lineages[0]
         if handed:
             self.hop(lineages[0], PATIENCE)
