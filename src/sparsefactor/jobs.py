@@ -10,6 +10,7 @@ import logging
 import os
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from typing import Any
@@ -38,16 +39,16 @@ class Jobs:
         self.shared = self.share()
         self.longest, self.last, self.asked = 0.0, time.monotonic(), 0.0
 
-    def begin(self, function: Callable[..., Any], *args: Any) -> Job:
-        """A call, which is made while others are waited for."""
-        return Job(self, function, args)
+    def begin(self, function: Callable[..., Any], *args: Any, name: str | None = None) -> Job:
+        """A call, which is made while others are waited for; name: of its task, for those who watch the cluster."""
+        return Job(self, function, args, name or function.__name__)
 
-    def __call__(self, function: Callable[..., Any], *args: Any) -> Any:
-        return self.begin(function, *args).result()
+    def __call__(self, function: Callable[..., Any], *args: Any, name: str | None = None) -> Any:
+        return self.begin(function, *args, name=name).result()
 
-    def submit(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    def submit(self, function: Callable[..., Any], args: tuple[Any, ...], name: str) -> Any:
         where = {"workers": self.others(), "allow_other_workers": True} if self.suspects else {}
-        return self.client.submit(function, self.shared, *args, pure=False, **where)
+        return self.client.submit(function, self.shared, *args, key=task_name(name), pure=False, **where)
 
     def renew(self, lost: Any) -> None:
         """Send the value again, unless another job has done so."""
@@ -113,18 +114,23 @@ class Jobs:
             self.shared = self.share()
 
 
+def task_name(words: str) -> str:
+    """A task's key that no other has; Dask's dashboard shows its tasks by what is before the last hyphen."""
+    return f"{words}-{uuid.uuid4().hex}"
+
+
 class Job:
     """One call."""
 
-    def __init__(self, jobs: Jobs, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        self.jobs, self.function, self.args = jobs, function, args
+    def __init__(self, jobs: Jobs, function: Callable[..., Any], args: tuple[Any, ...], name: str) -> None:
+        self.jobs, self.function, self.args, self.name = jobs, function, args, name
         self.attempts: list[Any] = []
         self.again()
 
     def again(self) -> None:
         begun = self.begun = time.monotonic()
         self.sent, self.suspects = self.jobs.shared, set(self.jobs.suspects)
-        self.attempts.append(self.jobs.submit(self.function, self.args))
+        self.attempts.append(self.jobs.submit(self.function, self.args, self.name))
         self.attempts[-1].add_done_callback(
             lambda done: self.jobs.returned(begun) if done.status == "finished" else None
         )

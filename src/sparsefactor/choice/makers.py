@@ -26,4 +26,4 @@ def fits_of(laid: Laid, source: Any, client: Any, inference: str) -> tuple[Fit, 
     if client is None:
         return lambda prior, mask, options: judged(laid, prior, mask, inference, options | alone), os.cpu_count() or 1
     jobs = fits_on(client, laid.in_memory())
-    return lambda prior, mask, options: jobs(judged, prior, mask, inference, options | alone), jobs.threads
+    return lambda prior, mask, options: jobs(judged, prior, mask, inference, options | alone, name="fit"), jobs.threads

@@ -44,7 +44,7 @@ class ChainElsewhere(Chain):
         moves = tuple(move.name for move in self.gibbs.moves)
         rest = (self.number, self.plan, self.sweep, self.state, self.tally, self.length)
         self.state, self.tally, self.sweep, self.log_joint, self.active, draws = self.call(
-            stretch, self.gibbs.prior, moves, *rest
+            stretch, self.gibbs.prior, moves, *rest, name=f"chain {self.number}"
         )
         for t, values in draws:
             self.sink.keep(self.number, t, values)
@@ -96,4 +96,6 @@ def start_of(data: Data, prior: Prior, init: str, chain: int, seed: int) -> Star
 def starts_elsewhere(call: Call, prior: Prior, init: str, n_chains: int, seed: int) -> Iterator[Start]:
     """Those of all chains, sought at the same time."""
     with ThreadPoolExecutor(n_chains) as pool:
-        yield from pool.map(lambda chain: call(start_of, prior, init, chain, seed), range(n_chains))
+        yield from pool.map(
+            lambda chain: call(start_of, prior, init, chain, seed, name=f"start of chain {chain}"), range(n_chains)
+        )

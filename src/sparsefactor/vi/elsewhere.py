@@ -91,7 +91,8 @@ class Workers:
         self.begun, self.base = {}, None
 
     def begin(self, work: Work, trial: Trial, *args: Any) -> Any:
-        return self.jobs.begin(made, self.what, work.__name__, packed(trial), args)
+        name = "hop" if work.__name__ == "excursion" else f"trial {trial.number}"
+        return self.jobs.begin(made, self.what, work.__name__, packed(trial), args, name=name)
 
     def back(self, trial: Trial, found: list[bytes | None]) -> list[Any]:
         return [None if one is None else unpacked(one, self.search, trial.tell) for one in found]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...jobs import answering, present
+from ...jobs import answering, present, task_name
 from .messages import Call, Key, NotPassedOnError, Reply, ShardLostError
 from .passing import passed_on
 from .shard import Shard
@@ -73,11 +73,11 @@ class Shards:
     def placed(self, number: int, worker: str) -> Place:
         """A new shard on a worker."""
         threads = present(self.client).get(worker, {}).get("nthreads")
-        future = self.client.submit(
-            Shard, number, self.bounds, threads, actor=True, workers=[worker], pure=False, allow_other_workers=False
-        )
         rows = self.bounds[number]
-        logger.info("features %d to %d are on %s", rows.start + 1, rows.stop, worker)
+        words = f"features {rows.start + 1} to {rows.stop}"
+        own = {"actor": True, "key": task_name(words), "workers": [worker], "pure": False, "allow_other_workers": False}
+        future = self.client.submit(Shard, number, self.bounds, threads, **own)
+        logger.info("%s are on %s", words, worker)
         begun = time.monotonic()
         while not future.done():
             if time.monotonic() - begun > PLACE_PATIENCE or worker not in present(self.client):
