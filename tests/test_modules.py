@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.helpers.elbo import q_of
 from tests.helpers.modules import direct_module_elbo, monte_carlo_module_elbo, started
-from tests.helpers.problems import MILD, small_data
+from tests.helpers.problems import MILD, quick, small_data
 
 import sparsefactor as sf
 from sparsefactor import plot
@@ -47,7 +47,7 @@ def test_elbo_from_sums_equals_the_elbo_entry_by_entry(noise, joint, missing):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize(("noise", "joint", "missing"), SETTINGS[::5])
+@pytest.mark.parametrize(("noise", "joint", "missing"), quick(SETTINGS, 7))
 def test_elbo_equals_its_monte_carlo_estimate(noise, joint, missing):
     cavi, plain = cavis(noise, joint, missing, G=4, N=4)
     state = started(cavi, plain)
@@ -87,13 +87,7 @@ def assert_maximal(cavi: CAVI, state: VIState, fields: tuple[str, ...], step: fl
                 assert elbo_of(cavi, other) < best, (field, index)
 
 
-@pytest.mark.parametrize(
-    ("noise", "joint", "missing"),
-    [
-        *SETTINGS[::5],
-        *(pytest.param(*one.values, id=one.id, marks=pytest.mark.slow) for n, one in enumerate(SETTINGS) if n % 5),
-    ],
-)
+@pytest.mark.parametrize(("noise", "joint", "missing"), quick(SETTINGS, 7))
 def test_each_update_from_a_random_state_is_a_maximiser(noise, joint, missing):
     cavi, plain = cavis(noise, joint, missing, G=4, N=5)
     state = started(cavi, plain)

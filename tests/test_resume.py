@@ -530,10 +530,6 @@ def kill_many(tmp_path: Path, n_kills: int) -> None:
     assert midway > n_kills // 3  # or this test would show nothing
 
 
-def test_killed_once(tmp_path):
-    kill_many(tmp_path, 1)
-
-
 @pytest.mark.slow
 def test_killed_thirty_times(tmp_path):
     kill_many(tmp_path, 30)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import digamma
 from tests.helpers.elbo import Q, direct_elbo, monte_carlo_elbo, q_of
-from tests.helpers.problems import prior_for, random_vi_state, small_data
+from tests.helpers.problems import prior_for, quick, random_vi_state, small_data
 
 from sparsefactor.kernels.columns import rescaled
 from sparsefactor.kernels.reference import ReferenceEngine
@@ -43,7 +43,7 @@ def test_elbo_from_sums_equals_the_elbo_entry_by_entry(noise, inclusion, joint, 
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize(("noise", "inclusion", "joint", "missing"), SETTINGS[::7])
+@pytest.mark.parametrize(("noise", "inclusion", "joint", "missing"), quick(SETTINGS[::7], 2))
 def test_elbo_equals_its_monte_carlo_estimate(noise, inclusion, joint, missing):
     cavi = cavi_for(noise, inclusion, joint, missing, G=4, N=4)
     state = random_vi_state(cavi)
@@ -110,13 +110,7 @@ def test_each_update_from_a_random_state_is_a_maximiser(noise, inclusion, joint,
     assert_maximal(cavi, q, fields + (("pi_a", "pi_b") if len(q.pi_a) else ()))
 
 
-@pytest.mark.parametrize(
-    ("noise", "inclusion", "joint", "missing"),
-    [
-        *SETTINGS[::5],
-        *(pytest.param(*one.values, id=one.id, marks=pytest.mark.slow) for n, one in enumerate(SETTINGS) if n % 5),
-    ],
-)
+@pytest.mark.parametrize(("noise", "inclusion", "joint", "missing"), quick(SETTINGS, 5))
 def test_elbo_never_falls_and_ends_at_a_maximum(noise, inclusion, joint, missing):
     cavi = cavi_for(noise, inclusion, joint, missing, G=4, N=3)
     state = random_vi_state(cavi)

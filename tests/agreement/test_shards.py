@@ -89,15 +89,10 @@ def test_passes_by_jax(kind, missing):
         assert engine.with_prior(prior).by_jax
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "missing"),
-    [
-        ("learnt", 0.0),
-        *(
-            pytest.param(kind, 0.2, marks=pytest.mark.slow)
-            for kind in ("covariates", "by row", "groups", "modules", "by sample")
-        ),
-    ],
+    [("learnt", 0.0), *((kind, 0.2) for kind in ("covariates", "by row", "groups", "modules", "by sample"))],
 )
 def test_draws_by_jax(monkeypatch, kind, missing):
     """By the same random numbers, whoever has which rows."""

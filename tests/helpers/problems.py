@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from sparsefactor.data import Data, as_data
 from sparsefactor.gibbs.sweep import GibbsState
@@ -86,3 +87,11 @@ def random_gibbs_state(data: Data, prior: Prior, seed: int = 0) -> GibbsState:
         tau=tau if column_noise else np.zeros(0),
         scale=rng.uniform(0.5, 2.0, K),
     )
+
+
+def quick(settings, step):
+    """Of these parameters every so manyth, and all others where slow tests run."""
+    return [
+        one if n % step == 0 else pytest.param(*one.values, id=one.id, marks=pytest.mark.slow)
+        for n, one in enumerate(settings)
+    ]

@@ -365,6 +365,7 @@ def test_a_sampler_with_wrong_slabs_fails():
 
 
 @pytest.mark.statistical
+@pytest.mark.slow
 def test_a_sampler_with_wrong_given_activations_fails():
     def build(data, prior):
         return SlideForgetsBase(data, prior, build_engine(data, prior, "cpu", n_threads=1))
