@@ -129,7 +129,7 @@ def test_each_draw_has_its_best_labels_and_cost_is_the_risk(unit_norm) -> None:
     assert found.cost[-1] == pytest.approx(least, rel=1e-9)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None)
 @given(seed=seeds, K=st.integers(2, 5))
 def test_the_risk_never_rises(seed, K) -> None:
     _, draws, _ = scrambled(np.random.default_rng(seed), 2, 15, 5, K, spread=1.0)

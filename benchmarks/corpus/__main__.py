@@ -78,7 +78,7 @@ def raced(name: str, K: int, seed: int) -> dict[str, Any]:
 
 def long(name: str, K: int, seed: int) -> dict[str, Any]:
     """A search with several times the default's patience."""
-    search.LINEAGES, search.PATIENCE, search.LAST_PATIENCE, search.MOST_HOPS, search.ENOUGH = 3, 15, 30, 400, 99
+    search.LINEAGES, search.PATIENCE, search.LAST_PATIENCE, search.MOST_HOPS, search.ENOUGH = 3, 50, 100, 1000, 99
     return fit(name, K, 1000 + seed)
 
 

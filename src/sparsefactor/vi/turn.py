@@ -13,7 +13,7 @@ from .cavi import CAVI, VIState
 from .empty import holds_nothing
 from .shear import sheared
 
-MOST = 4  # factors that turn together; more hardly ever find something better
+MOST = 4  # factors that turn together; other numbers were not compared
 
 
 def turned(cavi: CAVI, state: VIState, rng: np.random.Generator) -> VIState | None:
