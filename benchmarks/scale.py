@@ -319,7 +319,7 @@ def main() -> None:
     parser.add_argument("--features", type=int, default=50_000)
     parser.add_argument("--samples", type=int, default=2_000)
     parser.add_argument("--factors", type=int, default=20)
-    parser.add_argument("--sweeps", type=int, default=5)
+    parser.add_argument("--sweeps", type=int, default=15)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--gigabytes", type=float, default=40.0)
     parser.add_argument("--trials", default="1", help='fit: starts, or "auto" for the default search')

@@ -90,6 +90,7 @@ def test_a_worker_is_lost(doomed, by_rows, impatient, sim, expected, caplog):
 def test_what_is_saved_is_where_a_lost_worker_goes_on(doomed, by_rows, impatient, sim, expected, monkeypatch, caplog):
     monkeypatch.setattr("sparsefactor.engine.dask.places.SAVE_AFTER", 0.02)
     monkeypatch.setattr("sparsefactor.engine.dask.places.SAVE_SHARE", 1.0)
+    monkeypatch.setattr("sparsefactor.engine.dask.places.PIECE", 10_000)  # of which a shard has several
     assert same(expected, struck(doomed, signal.SIGKILL, 30, 0.0, fitted(sim.X))[0])
     assert noticed(caplog)
 

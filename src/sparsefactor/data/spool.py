@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +20,26 @@ FOLDER = "SPARSEFACTOR_SCRATCH"
 SPARE = 2**20  # a smaller file is not worth it
 
 
+def scratch_folder() -> str:
+    return os.environ.get(FOLDER) or tempfile.gettempdir()
+
+
+class Scratch:
+    """A file without a name, to be written and read; closed when nobody has it any more."""
+
+    def __init__(self, folder: str | None = None) -> None:
+        self.file: IO[bytes] = tempfile.TemporaryFile(dir=folder or scratch_folder(), prefix="sparsefactor-")  # noqa: SIM115
+
+    def __del__(self) -> None:
+        if hasattr(self, "file"):  # there was room for one
+            self.file.close()
+
+
 class Spool:
     """Arrays in files of one folder, by default that of SPARSEFACTOR_SCRATCH, or the system's for temporary files."""
 
     def __init__(self, folder: str | None = None) -> None:
-        self.folder = folder or os.environ.get(FOLDER) or tempfile.gettempdir()
+        self.folder = folder or scratch_folder()
         self.maps: list[tuple[int, int, mmap.mmap]] = []  # first address, size
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
@@ -34,9 +49,9 @@ class Spool:
         if size == 0:
             return np.zeros(shape, dtype)
         try:
-            with tempfile.TemporaryFile(dir=self.folder, prefix="sparsefactor-") as file:
-                os.posix_fallocate(file.fileno(), 0, size)
-                mapped = mmap.mmap(file.fileno(), size)
+            scratch = Scratch(self.folder)
+            os.posix_fallocate(scratch.file.fileno(), 0, size)
+            mapped = mmap.mmap(scratch.file.fileno(), size)
         except OSError as problem:
             raise OSError(
                 f"data that are read from disk need as much room again in a folder for temporary files; "

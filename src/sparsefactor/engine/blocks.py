@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ..data import Data
 from ..kernels.cpu.tiles import Problem, build_problem
 from ..model import Prior
@@ -149,10 +147,3 @@ def span_bounds(n_tiles: int) -> list[tuple[int, int]]:
 def by_rows(array: Any, rows: slice) -> Any:
     """What belongs to some rows of an array that has one entry for all rows, or one each, or none."""
     return array[rows] if len(array) > 1 else array
-
-
-def joined(parts: list[Any], axis: int = 0, K: int = 0) -> Any:
-    """The blocks' arrays as one; the array itself where there is one block."""
-    if not parts:
-        return np.zeros((K, 0)[: axis + 1] if axis else 0)
-    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=axis)

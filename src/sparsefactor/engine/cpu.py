@@ -25,17 +25,18 @@ from ..kernels.cpu.packed import packed_size
 from ..kernels.cpu.profiles import CompiledShears
 from ..kernels.cpu.shares import gibbs_shares, vi_shares
 from ..kernels.cpu.tiles import TileSums, empty_tile_sums, packed_message, sums_of
-from ..kernels.cpu.vi_rows import FactorMajor, VIMessage, vi_scratch, vi_tiles
+from ..kernels.cpu.vi_rows import VIMessage, vi_scratch, vi_tiles
 from ..kernels.exchange import HERE, Exchange
 from ..kernels.rows import RowVerbs
 from ..model import Beta, Prior
-from .blocks import Blocks, Round, by_rows, joined
+from .blocks import Blocks, Round, by_rows
+from .by_factor import RowsByFactor
 from .cpu_moves import CpuMoves
 from .cpu_samples import CpuSamples
 from .memory import Memory
 from .modules import ModulePass
 from .passes import Passes, room_for
-from .small import SmallVI, by_factor
+from .small import SmallVI
 from .small_gibbs import SmallGibbs
 from .small_masked import SmallMaskedVI
 from .threads import available_cores
@@ -181,33 +182,21 @@ class CpuEngine(CpuSamples, CpuMoves, RowVerbs):
             prior_row=prior_row,
             scale=message.scale,
         )
-        before = self._by_factor(rows)
-        after = []
-        for problem in self.blocks.problems:
-            mu, s2, eta = self.memory.take(3, K, len(problem.row_ss))
-            after.append(FactorMajor(mu, s2, eta, self.memory.take(len(problem.row_ss))))
+        state = RowsByFactor(self.blocks, self.memory, rows)
         space = self._take(self._vi_spaces, self.vi_rounds, self._vi_scratch)
         tiles, scratch = space
         seen_by = [seen._replace(prior_row=by_rows(prior_row, own)) for own in self.blocks.rows]
 
         def args(b: int, p: int, own: slice) -> tuple[Any, ...]:
-            rows_of = (self.blocks.problems[b], seen_by[b], before[b], after[b])
+            rows_of = (self.blocks.problems[b], seen_by[b], *state.block(b))
             return (*rows_of, self.blocks.of_tiles(tiles, b, own), scratch[p], *self.halves)
 
-        (totals,) = self.passes.run(vi_tiles, self.vi_rounds, args, [tiles])
-        shares = self._shares(vi_shares, [(rows, packed_size(K)) for rows in after])
+        (totals,) = self.passes.run(vi_tiles, self.vi_rounds, args, [tiles], done=state.written)
+        shares = self._shares(vi_shares, lambda b: (state.show(b), packed_size(K)))
         sums, terms = sums_of(totals, shares)
         sums = sums._replace(elbo=self.vi_constants.plus(*terms.tolist()))
         self._vi_spaces.append(space)
-        mu, s2, eta = (joined([getattr(rows, name) for rows in after], 1, K) for name in ("mu", "s2", "eta"))
-        return VIRows(mu.T, s2.T, eta.T, joined([rows.tau for rows in after])), sums
-
-    def _by_factor(self, rows: VIRows) -> list[FactorMajor]:
-        """Each block's rows, neighbouring ones next to each other; a view where that is how they are kept."""
-        return [
-            FactorMajor(by_factor(rows.mu[own]), by_factor(rows.s2[own]), by_factor(rows.eta[own]), rows.tau[own])
-            for own in self.blocks.rows
-        ]
+        return state.rows(), sums
 
     def vi_shortcut(self, joint: bool) -> SmallVI | SmallMaskedVI | None:
         """For data so small that no number of threads would share a pass: results must not depend on that number."""
@@ -286,7 +275,8 @@ class CpuEngine(CpuSamples, CpuMoves, RowVerbs):
             return (*rows_of, self.blocks.of_tiles(tiles, b, own), scratch[p])
 
         (totals,) = self.passes.run(gibbs_tiles, self.gibbs_rounds, args, [tiles])
-        shares = self._shares(gibbs_shares, [(after.L[rows], after.tau[rows]) for rows in self.blocks.rows])
+        by_block = self.blocks.rows
+        shares = self._shares(gibbs_shares, lambda b: (after.L[by_block[b]], after.tau[by_block[b]]))
         sums, terms = sums_of(totals, shares)
         weighted_ss, noise_part, log_odds = terms.tolist()
         sums = sums._replace(joint=GibbsTerms(weighted_ss, noise_part + self.gibbs_constant, log_odds))

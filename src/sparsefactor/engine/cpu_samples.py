@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -81,8 +81,8 @@ class CpuSamples:
             column_kernels.draw_shared(sums.LY, sums.LL, weight, normal, F)
         return F
 
-    def _shares(self, kernel: Callable[..., None], rows: Sequence[tuple[Any, ...]]) -> Array:
-        """(N*, K, K) what to add to LL for each sample (4.5); rows: each block's, which take their turns in a span."""
+    def _shares(self, kernel: Callable[..., None], rows: Callable[[int], tuple[Any, ...]]) -> Array:
+        """(N*, K, K) what to add to LL for each sample (4.5); rows: a block's; they take their turns in a span."""
         N, K = self.data.n_samples if self.masked else 0, self.prior.K
         square = np.empty((N, K, K))
         if self.masked:
@@ -100,7 +100,7 @@ class CpuSamples:
                     own = way.spare.pop()
                     for turn, (b, first, last) in enumerate(span):
                         groups = (first * lanes, min(last * lanes, len(problems[b].by_sample)))
-                        kernel(*way.part, *groups, problems[b], *rows[b], turn == 0, own)
+                        kernel(*way.part, *groups, problems[b], *rows(b), turn == 0, own)
                     way.tree.add(number, (own,))
 
             # Threads meet once, but where data are read anew for each span: that is done once for all of them.

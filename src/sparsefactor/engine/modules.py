@@ -62,7 +62,7 @@ class ModulePass:
             return (*rows_of, of_tiles(tiles, b, own), of_tiles(modules, b, own), outers[b], scratch[p], mask)
 
         totals, (members, active_in) = self.passes.run(module_tiles, self.rounds, args, [tiles, modules])
-        sums, terms = sums_of(totals, self.shares(outer_shares, [(outer,) for outer in outers]))
+        sums, terms = sums_of(totals, self.shares(outer_shares, lambda b: (outers[b],)))
         sums = sums._replace(elbo=self.row_terms.plus(*terms.tolist()), members=members, active_in=active_in)
         self.spaces.append(space)
         return VIRows(*after), sums

@@ -11,7 +11,7 @@ import numpy as np
 from ..data.tiles import Tree
 from ..kernels.cpu.tiles import TileSums, add_tiles
 from ..kernels.exchange import HERE, Exchange
-from .blocks import Blocks, Round
+from .blocks import Blocks, Part, Round
 from .threads import run_parts
 
 
@@ -34,11 +34,12 @@ class Passes:
         args: Callable[[int, int, slice], tuple[Any, ...]],
         sums: Sequence[Any],
         needed: bool = False,
+        done: Callable[[Sequence[Part]], None] | None = None,
     ) -> list[tuple[Any, ...]]:
         """kernel(first, last, *args(block, part, tiles of the round)) for every part, and the totals of `sums`.
 
         sums: named tuples of arrays whose first axis is the tiles of a round, which the kernel fills and which are
-        written over.
+        written over. done: told of a round's parts when they are.
         """
         alone = self.exchange is HERE and len(rounds) == 1
         tree = Tree()
@@ -47,6 +48,8 @@ class Passes:
                 self.blocks.ahead(following.parts)
             run_parts(kernel, [(first, last, *args(b, p, own)) for p, (b, first, last) in enumerate(parts)])
             self.blocks.release(parts)
+            if done is not None:
+                done(parts)
             if not alone:
                 for t in range(own.stop - own.start):
                     values = tuple(array[t].copy() for each in sums for array in each)

@@ -12,6 +12,7 @@ from ..kernels.cpu.vi_rows import FactorMajor
 from ..kernels.cpu.vi_small import Constants, Space, small_columns, small_finish, small_space
 from ..model import Beta, Prior
 from .blas import hold_single_blas_thread
+from .by_factor import by_factor
 from .memory import Memory
 
 
@@ -103,8 +104,3 @@ class SmallVI(InTurn):
         self.spaces.append(space)
         sums = Sums(LY, LL, self.no_share, small[:K], small[K : 2 * K], elbo=VITerms(*small[2 * K :].tolist()))
         return VIRows(mu.T, s2.T, eta.T, after.tau), sums, ELBOTerms(*terms.tolist()), elbo
-
-
-def by_factor(matrix: Array) -> Array:
-    """(K, G) with neighbouring rows next to each other: a view of what this engine returned, else a copy."""
-    return np.ascontiguousarray(matrix.T)

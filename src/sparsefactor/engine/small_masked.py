@@ -15,7 +15,8 @@ from ..kernels.cpu.vi_rows import FactorMajor, VIMessage, vi_scratch, vi_tiles
 from ..kernels.cpu.vi_small_masked import masked_columns, masked_message, masked_sums
 from ..model import Beta, Prior
 from .blas import hold_single_blas_thread
-from .small import InTurn, by_factor, constants_of
+from .by_factor import by_factor
+from .small import InTurn, constants_of
 
 if TYPE_CHECKING:
     from .cpu import CpuEngine

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -156,20 +155,7 @@ class Cluster(Shards):
             for number, own in enumerate(self.bounds):
                 begin, end = max(first, own.start), min(last, own.stop)
                 if begin < end:
-                    self.number += 1
-                    message = self.request(None, "values", (begin, end), "g", self.number)
-                    self.log[number].append(message)
-                    self.begun, self.posted = time.monotonic(), self.log
-                    try:
-                        self.waiting[number] = self.send(number, message)
-                    except (OSError, ValueError) as problem:
-                        self.replace(number, str(problem))
-                    self.hear()
-                    self.refuse_errors()
-                    reply = self.last[number]
-                    assert reply is not None
-                    self.log[number].pop()  # it changes nothing, and need not be asked again
-                    found.append(reply.values[0][which])
+                    found.append(self.ask_one(number, "values", (begin, end))[which])
             return found
 
     def results(self, found: Any, kinds: str, values: list[list[Any]]) -> tuple[Any, ...]:

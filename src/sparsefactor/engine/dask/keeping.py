@@ -1,28 +1,40 @@
-"""What a shard keeps, as bytes from which another shard of the same rows goes on."""
+"""What a shard keeps, as a file from which another shard of the same rows goes on."""
 
 from __future__ import annotations
 
-import io
 import pickle
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...data import Data
+from ...data.spool import Scratch
 from ...kernels.exchange import Exchange
 
 if TYPE_CHECKING:
     from .shard import Shard
 
 
-def saved(shard: Shard) -> bytes:
-    """All that is kept but engines."""
-    file = io.BytesIO()
-    _Pickler(file, shard).dump({key: value for key, value in shard.kept.items() if not _is_engine(value)})
-    return file.getvalue()
+def saved(shard: Shard) -> Scratch:
+    """All that is kept but engines, in a file: there may be as much of it as there is memory left."""
+    scratch = Scratch()
+    _Pickler(scratch.file, shard).dump({key: value for key, value in shard.kept.items() if not _is_engine(value)})
+    return scratch
 
 
-def restored(found: bytes, shard: Shard) -> Any:
+def restored(scratch: Scratch, shard: Shard) -> Any:
     """What another has kept, around the data and engines of this one."""
-    return _Unpickler(io.BytesIO(found), shard).load()
+    scratch.file.seek(0)
+    return _Unpickler(scratch.file, shard).load()
+
+
+def pieces_of(scratch: Scratch, size: int) -> Iterator[tuple[bytes, bool]]:
+    """The pieces of a file, of so many bytes, and whether each is its last, which has fewer."""
+    first, last = 0, False
+    while not last:
+        scratch.file.seek(first)
+        piece = scratch.file.read(size)
+        first, last = first + len(piece), len(piece) < size
+        yield piece, last
 
 
 def _is_engine(value: Any) -> bool:

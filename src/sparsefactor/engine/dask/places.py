@@ -7,13 +7,15 @@ import pickle
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...data.spool import Scratch
 from ...jobs import answering, present, task_name
+from .keeping import pieces_of
 from .messages import Call, Key, NotPassedOnError, Reply, ShardLostError
 from .passing import passed_on
 from .shard import Shard
@@ -31,6 +33,7 @@ ATTEMPTS = 5  # to find a worker for a shard
 COMING = 120.0  # with a cluster that has lost all of them
 # States are saved when so many seconds' work would have to be done again, and so many times what saving takes.
 SAVE_AFTER, SAVE_SHARE = 60.0, 20.0
+PIECE = 2**23  # bytes of them that are on their way at a time
 
 
 class Place(NamedTuple):
@@ -55,7 +58,7 @@ class Shards:
         self.seen = [0] * n  # messages
         self.log: list[list[bytes]] = [[] for _ in range(n)]
         self.made: list[list[bytes]] = [[] for _ in range(n)]  # of data and engines, never forgotten
-        self.saved: list[bytes | None] = [None] * n
+        self.saved: list[Scratch | None] = [None] * n
         self.sent: list[deque[Any]] = [deque() for _ in range(n)]
         self.last: list[Reply | None] = [None] * n
         self.waiting: list[Any] = [None] * n
@@ -113,15 +116,12 @@ class Shards:
             try:
                 self.places[number] = self.placed(number, worker)
                 self.seen[number] = 0
-                again, last = list(self.made[number]), []
-                if self.posted is self.made:
-                    again, last = again[:-1], again[-1:]
-                if self.saved[number] is not None:
-                    again.append(self.request(None, "restore", (self.saved[number],), "v", 0))
-                again += self.log[number] + last
-                for message in again[:-1]:
+                told = self.told(number)
+                message = next(told)
+                for following in told:
                     self.heard(number, self.send(number, message).result(timeout=FIRST_PATIENCE))
-                self.waiting[number] = self.send(number, again[-1])
+                    message = following
+                self.waiting[number] = self.send(number, message)
                 return
             except (OSError, TimeoutError, CancelledError, ShardLostError, ValueError) as problem:
                 lost, why = worker, str(problem)
@@ -129,6 +129,16 @@ class Shards:
             f"a lost worker's features must find another; features {rows.start + 1} to {rows.stop} did not in five "
             f"attempts ({why}); look at the workers' logs, and run again"
         )
+
+    def told(self, number: int) -> Iterator[bytes]:
+        """All that a shard has to be told to be where it was."""
+        made, last = self.made[number], len(self.made[number]) - (self.posted is self.made)
+        yield from made[:last]
+        if (scratch := self.saved[number]) is not None:
+            for piece in pieces_of(scratch, PIECE):
+                yield self.request(None, "restore", piece, "v", 0)
+        yield from self.log[number]
+        yield from made[last:]
 
     def another(self, number: int, seconds: float) -> str:
         """A worker that is not known to be lost, for which we wait so long; then any, that may have come back."""
@@ -191,7 +201,8 @@ class Shards:
             for number in pending:
                 try:
                     reply = self.heard(number, self.waiting[number].result(timeout=LOOK))
-                except TimeoutError:
+                except TimeoutError as problem:
+                    problem.__traceback__ = None  # in a cycle with the frames, whose handles would not be let go
                     now = time.monotonic() - self.begun
                     usual = float(np.median(taken)) if taken else self.slowest
                     late = (taken or not self.fresh) and now > max(least, PATIENCE * usual)
@@ -211,6 +222,23 @@ class Shards:
                 taken.append(time.monotonic() - self.begun)
         if taken and not self.fresh:
             self.slowest = max(self.slowest, *taken)
+
+    def ask_one(self, number: int, name: str, args: tuple[Any, ...]) -> Any:
+        """What one shard says to a question that changes nothing, and need not be asked again."""
+        self.number += 1
+        message = self.request(None, name, args, "g", self.number)
+        self.log[number].append(message)
+        self.begun, self.posted = time.monotonic(), self.log
+        try:
+            self.waiting[number] = self.send(number, message)
+        except (OSError, ValueError) as problem:
+            self.replace(number, str(problem))
+        self.hear()
+        self.refuse_errors()
+        self.log[number].pop()
+        reply = self.last[number]
+        assert reply is not None
+        return reply.values[0]
 
     def is_silent(self, number: int, waited: float) -> bool:
         """Whether a shard's worker does not answer at all, whatever it does; asked now and then."""
@@ -236,11 +264,25 @@ class Shards:
     def save(self) -> None:
         begun = time.monotonic()
         self.number += 1
-        message = self.request(None, "save", (), "g", self.number)
+        message = self.request(None, "save", (), "v", self.number)
         self.post([message] * len(self.bounds), self.log)
         self.hear()
         self.refuse_errors()
-        self.saved = [reply.values[0] if reply is not None else None for reply in self.last]
+        self.saved = [self.fetched(number) for number in range(len(self.bounds))]
         self.log = [[] for _ in self.bounds]
         self.since = time.monotonic()
         self.cost = self.since - begun
+
+    def fetched(self, number: int) -> Scratch:
+        """What a shard has written down; from the beginning where it is lost, for another may write otherwise."""
+        scratch = Scratch()
+        file = scratch.file
+        place, piece = None, b""
+        while place is not self.places[number] or len(piece) == PIECE:
+            if place is not self.places[number]:
+                place = self.places[number]
+                file.seek(0)
+                file.truncate()
+            piece = self.ask_one(number, "saved_piece", (file.tell(), PIECE))
+            file.write(piece)
+        return scratch

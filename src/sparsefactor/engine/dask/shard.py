@@ -13,6 +13,7 @@ import numpy as np
 
 from ...data import Data
 from ...data.matrix import BY_ROW
+from ...data.spool import Scratch
 from ...data.tiles import Tree
 from ...explained import fit_parts
 from ...kernels.exchange import Exchange
@@ -45,6 +46,7 @@ class Shard:
         self.data: Data | None = None
         self.held: Any = None
         self.device: Any = None
+        self.scratch: Scratch | None = None  # of what was kept when it was last written down
         self.passed: tuple[int, bytes] = NOTHING_PASSED
         self.reach = _reach()
         threading.Thread(target=self._work, name=f"sparsefactor-shard-{number}", daemon=True).start()
@@ -220,13 +222,23 @@ class Shard:
             self.device = device_of(self.data.without_design(), extended or prior, single)
         return engine_on(self.data, prior, extended, self.n_threads, self.exchange, by_jax, self.device)
 
-    def save(self) -> bytes:
-        """All that is kept but engines, to be brought back by `restore`."""
-        return saved(self)
+    def save(self) -> None:
+        """Write down all that is kept but engines, for `saved_piece`."""
+        self.scratch = saved(self)
 
-    def restore(self, found: bytes) -> None:
-        """What another shard of these rows has kept; engines are there already."""
-        self.kept.update(restored(found, self))
+    def saved_piece(self, first: int, size: int) -> bytes:
+        """So many bytes of what was written down, from this one on."""
+        assert self.scratch is not None
+        self.scratch.file.seek(first)
+        return self.scratch.file.read(size)
+
+    def restore(self, piece: bytes, last: bool) -> None:
+        """What another shard of these rows has kept, piece by piece; engines are there already."""
+        self.scratch = self.scratch or Scratch()
+        self.scratch.file.write(piece)
+        if last:
+            self.kept.update(restored(self.scratch, self))
+            self.scratch = None
 
 
 async def _answer(future: Any) -> Any:
