@@ -25,6 +25,7 @@ PATIENCE, LEAST_PATIENCE = 10.0, 60.0
 FIRST_PATIENCE = 300.0  # while no job has come back, and kernels are compiled
 LOOK = 0.5  # seconds between looks
 ANSWERED = 30.0  # seconds in which a worker answers a question
+LOOKS = 5  # after so many times LEAST_PATIENCE data are sent anew
 
 
 class Jobs:
@@ -58,17 +59,31 @@ class Jobs:
     def share(self) -> Any:
         """The value on every worker that answers."""
         others = self.others()
-        # Under a name of its own, so that nobody waits for a copy of before, which a lost worker has.
-        sending = Aside(self.client.scatter, self.values, broadcast=True, hash=False, workers=others)
-        while not (done := sending.done(LEAST_PATIENCE)) or sending.problem is not None:
-            gone = set(others) - set(answering(self.client))
+        sending = Aside(self.sent, others)
+        for _ in range(LOOKS):
+            done = sending.done(LEAST_PATIENCE)
+            gone = set(others) - set(answering(self.client)) if not done or sending.problem is not None else set()
             if gone:
                 logger.warning("%s did not take the data; others have them", ", ".join(sorted(gone)))
                 self.suspects |= gone
                 return self.share()
             if done:
-                break
-        return sending.result()
+                return sending.result()
+        return self.share()  # whoever was lost on the way is back
+
+    def sent(self, workers: list[str]) -> Any:
+        """The value, once it is on all of these.
+
+        One gets it, and the others from there, by tasks: Dask's own way to send it to all waits for ever, and all who
+        ask later wait with it, where one is lost in the middle.
+        """
+        # Under a name of its own, so that nobody waits for a copy of before, which a lost worker has.
+        shared = self.client.scatter(self.values, hash=False, workers=workers[:1])
+        own = {"allow_other_workers": False, "pure": False}
+        wait = [self.client.submit(taken, shared, workers=[to], key=task_name("data"), **own) for to in workers[1:]]
+        for future in wait:
+            future.result()
+        return shared
 
     def others(self) -> list[str]:
         """Workers that are not suspected; where all are, those that answer."""
@@ -112,6 +127,10 @@ class Jobs:
         if not at <= self.suspects:
             self.suspects |= at
             self.shared = self.share()
+
+
+def taken(value: Any) -> None:
+    """Whoever makes this has the value."""
 
 
 def task_name(words: str) -> str:
