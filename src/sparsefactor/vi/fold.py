@@ -8,19 +8,14 @@ looking: their mean is zero, their covariance everybody's. An iteration then tak
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
-from ..data.matrix import BY_ROW
+from ..data.folding import folded_samples, is_tall
 from ..kernels.contract import Array
 
 if TYPE_CHECKING:
     from .cavi import CAVI, VIState
-
-TALL = 1.5  # samples to a feature, from which on it is worth it
-MOST_BYTES = 2**26  # of the data
 
 
 @dataclass(frozen=True)
@@ -48,24 +43,13 @@ class Fold:
         )
 
 
-def is_tall(cavi: CAVI) -> bool:
-    """Whether it can be done, and is worth it."""
-    data, prior = cavi.data, cavi.prior
-    plain = data.is_complete and data.design is None and data.spool is None and not data.is_sparse
-    plain = plain and prior.noise == "feature" and cavi.joint and hasattr(cavi.engine, "with_data")
-    return plain and data.n_samples >= TALL * data.n_features and data.Y.nbytes <= MOST_BYTES
-
-
 def folded(cavi: CAVI) -> CAVI:
-    """The same sweeps over as many samples as there are features, where there were more."""
+    """The same sweeps over as many samples as there are features, where there were more and the engine can."""
     from .cavi import CAVI
 
-    if not is_tall(cavi):
+    engine = cast(Any, cavi.engine)
+    plain = cavi.prior.noise == "feature" and cavi.joint and hasattr(engine, "with_data")
+    if not (plain and is_tall(cavi.data)):
         return cavi
-    data, engine = cavi.data, cast(Any, cavi.engine)
-    N, G = data.n_samples, data.n_features
-    Q, R = np.linalg.qr(np.asarray(data.Y, np.float64).T)
-    known: dict[str, Any] = {name: getattr(data, name) for name in (*BY_ROW, "n_observed", "unit_scale")}
-    few = replace(data, Y=np.ascontiguousarray(R.T, data.Y.dtype), sample_names=np.arange(G), n_folded=N - G)
-    vars(few).update(known)
-    return CAVI(few, cavi.prior, engine.with_data(few), joint=True, fold=Fold(np.ascontiguousarray(Q.T), cavi))
+    few, basis = folded_samples(cavi.data)
+    return CAVI(few, cavi.prior, engine.with_data(few), joint=True, fold=Fold(basis, cavi))
