@@ -1,4 +1,4 @@
-"""Complete data in a basis of the samples in which all but as many as there are features are zero (docs/math.md, 3.20)."""
+"""Complete data in a basis of the samples in which most of them are zero (docs/math.md, 3.20)."""
 
 from __future__ import annotations
 
