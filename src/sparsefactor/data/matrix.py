@@ -49,6 +49,7 @@ class Data:
     first: int = 0
     n_rows: int | None = None
     spool: Any = None  # the files that hold Y and the mask, where they are not in memory: see data/spool.py
+    n_folded: int = 0  # samples besides, in which Y is zero: see data/folding.py
 
     def release(self, rows: slice) -> None:
         """What was read of these rows may leave memory."""

@@ -135,6 +135,10 @@ class CpuEngine(CpuSamples, CpuMoves, RowVerbs):
             **self.more,
         )
 
+    def with_data(self, data: Data) -> CpuEngine:
+        """The same engine for other data."""
+        return type(self)(data, self.prior, self.n_threads, _split_small=self.split_small, **self.more)
+
     def with_threads(self, n_threads: int) -> CpuEngine:
         """The same engine on so many threads."""
         return type(self)(
@@ -214,7 +218,8 @@ class CpuEngine(CpuSamples, CpuMoves, RowVerbs):
             return SmallMaskedVI(self, data, prior) if joint else None
         if data.design is not None:
             return None
-        return SmallVI(self.blocks.problems[0], prior, self.vi_constants, self.memory, joint=joint)
+        own = self.blocks.problems[0], prior, self.vi_constants, self.memory
+        return SmallVI(*own, joint=joint, n_folded=data.n_folded)
 
     def _prior_odds(self, message: Message) -> tuple[Array, NDArray[np.int64]]:
         """(K, 1, V or G) what a row's odds need of the prior, and (G,) which of these a row has."""

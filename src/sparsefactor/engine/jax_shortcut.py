@@ -45,6 +45,7 @@ class JaxVI:
         self.problem, self.kind, self.in_modules = problem, kind, prior.n_modules > 1
         parts = parted(fixed_of(data, prior, JAX)), parted(inclusion_of(prior, data, JAX))
         (self.static, self.arrays) = zip(*parts, strict=True)
+        self.alone = False
         self.most_together = 1 if self.in_modules else most_together(problem, kind, prior.K)
 
     @with_64_bits

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ..kernels.contract import Array, ELBOTerms, Sums, VIColumns, VIRows, VITerms
+from ..kernels.contract import Array, Climber, ELBOTerms, Sums, VIColumns, VIRows, VITerms
 from ..kernels.cpu.tiles import Problem
+from ..kernels.cpu.vi_climb import Pace, Slots, small_climb
 from ..kernels.cpu.vi_rows import FactorMajor
 from ..kernels.cpu.vi_small import Constants, Space, small_columns, small_finish, small_space
 from ..model import Beta, Prior
@@ -16,8 +18,8 @@ from .by_factor import by_factor
 from .memory import Memory
 
 
-def constants_of(problem: Problem, prior: Prior, row_terms: VITerms) -> Constants:
-    """row_terms: constants of the rows' ELBO terms."""
+def constants_of(problem: Problem, prior: Prior, row_terms: VITerms, n_folded: int = 0) -> Constants:
+    """row_terms: constants of the rows' ELBO terms; n_folded: samples besides those of Y."""
     G, N = problem.Y.shape
     logit, log_out, a, b = np.zeros(0), 0.0, 0.0, 0.0
     if isinstance(prior.inclusion, Beta):
@@ -33,6 +35,7 @@ def constants_of(problem: Problem, prior: Prior, row_terms: VITerms) -> Constant
         log_out=log_out,
         logit=logit,
         row_terms=np.array(row_terms),
+        n=float(N + n_folded),
         ones=np.ones(N),
         no_share=np.zeros((0, 0)),
         no_rows=np.zeros(0, np.int64),
@@ -43,6 +46,7 @@ class InTurn:
     """Trials take their turns."""
 
     most_together = 1
+    alone = False
 
     def together(self, *_: Any) -> Any:
         raise NotImplementedError("trials take their turns here: see most_together")
@@ -51,11 +55,20 @@ class InTurn:
 class SmallVI(InTurn):
     """A `VIShortcut` (kernels/cpu/vi_small.py)."""
 
-    def __init__(self, problem: Problem, prior: Prior, row_terms: VITerms, memory: Memory, *, joint: bool) -> None:
-        """row_terms: constants of the rows' ELBO terms."""
+    def __init__(
+        self,
+        problem: Problem,
+        prior: Prior,
+        row_terms: VITerms,
+        memory: Memory,
+        *,
+        joint: bool,
+        n_folded: int = 0,
+    ) -> None:
+        """row_terms: constants of the rows' ELBO terms; n_folded: samples besides those of Y."""
         self.problem, self.memory, self.joint = problem, memory, joint
-        self.learnt = isinstance(prior.inclusion, Beta)
-        self.constants = constants_of(problem, prior, row_terms)
+        self.alone, self.learnt = joint, isinstance(prior.inclusion, Beta)
+        self.constants = constants_of(problem, prior, row_terms, n_folded)
         self.no_share = np.zeros((0, prior.K, prior.K))
         self.spaces: list[Space] = []
 
@@ -80,10 +93,7 @@ class SmallVI(InTurn):
         mu, s2, eta = block[:K], block[K : 2 * K], block[2 * K : 3 * K]
         after = FactorMajor(mu, s2, eta, block[3 * K])
         LY, LL, small, terms = np.empty((K, N)), np.empty((K, K)), np.empty(2 * K + 3), np.empty(6)
-        try:
-            space = self.spaces.pop()
-        except IndexError:  # all are in use by other threads
-            space = small_space(self.problem.Y, self.problem.tile, K)
+        space = self._space(K)
         hold_single_blas_thread()
         elbo = small_finish(
             columns.f_mean,
@@ -104,3 +114,60 @@ class SmallVI(InTurn):
         self.spaces.append(space)
         sums = Sums(LY, LL, self.no_share, small[:K], small[K : 2 * K], elbo=VITerms(*small[2 * K :].tolist()))
         return VIRows(mu.T, s2.T, eta.T, after.tau), sums, ELBOTerms(*terms.tolist()), elbo
+
+    def together(
+        self, climbers: Sequence[Climber], tolerance: tuple[float, float], keep: float | None, room: int
+    ) -> list[tuple[Climber, bool, list[tuple[int, float]]]]:
+        """One trial after another, each by a single call; see `VIShortcut`."""
+        assert keep is not None  # who climbs without momentum takes steps
+        return [
+            self._climb(climber, Pace(climber.until - climber.iterations, *tolerance, keep)) for climber in climbers
+        ]
+
+    def _climb(self, climber: Climber, pace: Pace) -> tuple[Climber, bool, list[tuple[int, float]]]:
+        rows, columns, sums, terms, elbo = climber.state
+        (K, N), G = columns.f_mean.shape, self.problem.Y.shape[0]
+        slots = Slots(
+            f_mean=np.empty((2, K, N)),
+            spread=np.empty((2, K, K)),
+            small=np.empty((2, 5, K)),
+            LY=np.empty((2, K, N)),
+            LL=np.empty((2, K, K)),
+            sums=np.empty((2, 2 * K + 3)),
+            terms=np.empty((2, 6)),
+            rows=np.empty((2, 3 * K + 1, G)),
+        )
+        slots.f_mean[0], slots.spread[0], slots.LY[0], slots.LL[0] = columns.f_mean, columns.f_var[0], sums.LY, sums.LL
+        slots.sums[0, :K], slots.sums[0, K : 2 * K], slots.sums[0, 2 * K :] = sums.active, sums.l2, sums.elbo
+        slots.small[0, 0], slots.small[0, 1], slots.terms[0] = columns.alpha_shape, columns.alpha_rate, terms
+        if self.learnt:
+            slots.small[0, 2], slots.small[0, 3] = columns.pi_a, columns.pi_b
+        block = slots.rows[0]
+        block[:K], block[K : 2 * K], block[2 * K : 3 * K], block[3 * K] = rows.mu.T, rows.s2.T, rows.eta.T, rows.tau
+        fresh, trace = climber.previous is None, np.empty((pace.iterations, 2))
+        previous = np.empty((K, N)) if fresh else np.array(climber.previous)
+        space = self._space(K)
+        hold_single_blas_thread()
+        own = columns.pi_a, columns.pi_b, self.learnt, self.constants, self.problem, space
+        now, elbo, steps, settled, t, fresh = small_climb(slots, elbo, *own, pace, climber.t, previous, fresh, trace)
+        self.spaces.append(space)
+        mu, s2, eta, tau = np.split(slots.rows[now], [K, 2 * K, 3 * K])
+        small, empty = slots.small[now], columns.tau_shape
+        pi = (small[2], small[3]) if self.learnt else own[:2]
+        counts, terms = slots.sums[now], VITerms(*slots.sums[now, 2 * K :].tolist())
+        state = (
+            VIRows(mu.T, s2.T, eta.T, tau[0]),
+            VIColumns(slots.f_mean[now], slots.spread[now][None], empty, empty, small[0], small[1], *pi),
+            Sums(slots.LY[now], slots.LL[now], self.no_share, counts[:K], counts[K : 2 * K], elbo=terms),
+            ELBOTerms(*slots.terms[now].tolist()),
+            float(elbo),
+        )
+        way = [(climber.iterations + int(n), reached) for n, reached in trace[:steps].tolist()]
+        after = Climber(state, float(t), None if fresh else previous, way[-1][0], climber.until)
+        return after, bool(settled), way
+
+    def _space(self, K: int) -> Space:
+        try:
+            return self.spaces.pop()
+        except IndexError:  # all are in use by other threads
+            return small_space(self.problem.Y, self.problem.tile, K)

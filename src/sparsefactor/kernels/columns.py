@@ -25,6 +25,7 @@ class Fixed(NamedTuple):
     noise: str  # "feature", "shared" or "sample"
     complete: bool
     n_observed: float
+    n_samples: float  # of which F may have fewer columns, where the others are zero (3.20)
     column_ss: Array  # (N,)
     column_count: Array  # (N,)
     ones: Array  # (N,)
@@ -44,6 +45,7 @@ def fixed_of(data: Data, prior: Prior, on: Arrays = NUMPY) -> Fixed:
         noise=prior.noise,
         complete=data.is_complete,
         n_observed=data.n_observed,
+        n_samples=float(data.n_samples + data.n_folded),
         column_ss=column_ss,
         column_count=xp.asarray(data.column_count, dtype=xp.float64),
         ones=xp.ones_like(column_ss),
@@ -86,7 +88,8 @@ def message(
 def weighted_covariance(covariance: Array, weight: Array, fixed: Fixed) -> Array:
     """(K, K) the sum over samples of weight times covariance (1 or N, K, K)."""
     if covariance.shape[0] == 1:
-        return covariance[0, :, :] * fixed.on.xp.sum(weight)
+        total = fixed.n_samples if fixed.noise == "feature" else fixed.on.xp.sum(weight)
+        return covariance[0, :, :] * total
     return fixed.on.einsum("j,jkl->kl", weight, covariance)
 
 
@@ -138,7 +141,7 @@ def rescaled(columns: VIColumns, fixed: Fixed) -> tuple[VIColumns, Array]:
 
     Returns the columns at the new scale and 1 / c for the rows.
     """
-    xp, N = fixed.on.xp, columns.f_mean.shape[1]
+    xp, N = fixed.on.xp, fixed.n_samples
     a, b = fixed.loading_shape, fixed.loading_rate
     part, V = 2.0 * b * columns.alpha_shape / columns.alpha_rate, 1
     if part.ndim == 2:
@@ -186,7 +189,7 @@ def elbo_terms(columns: VIColumns, sums: Sums, inclusion: Inclusion, fixed: Fixe
 
 def activations_term(columns: VIColumns, fixed: Fixed) -> Any:
     """E[log p(F) - log q(F)] = (K N + log det S - E|F|^2) / 2 (3.11)."""
-    xp, (K, N) = fixed.on.xp, columns.f_mean.shape
+    xp, K, N = fixed.on.xp, columns.f_mean.shape[0], fixed.n_samples
     if columns.f_var.ndim == 3:
         repeats = N / columns.f_var.shape[0]
         log_det = repeats * xp.sum(xp.linalg.slogdet(columns.f_var)[1])
@@ -202,7 +205,7 @@ def second_moment(columns: VIColumns, fixed: Fixed) -> Array:
     xp, f_var = fixed.on.xp, columns.f_var
     f2 = xp.sum(columns.f_mean**2, axis=1)
     if f_var.ndim == 3:
-        return f2 + columns.f_mean.shape[1] / f_var.shape[0] * fixed.on.einsum("jkk->k", f_var)
+        return f2 + fixed.n_samples / f_var.shape[0] * fixed.on.einsum("jkk->k", f_var)
     return f2 + xp.sum(f_var, axis=1)
 
 

@@ -27,7 +27,8 @@ from .verbs import Verbs
 class VIShortcut(Protocol):
     """A whole iteration of VI without Python in between; the equations are those of kernels/columns.py."""
 
-    most_together: int  # trials that `together` takes; 1: it is not there
+    most_together: int  # trials that `together` takes at once; 1: none
+    alone: bool  # whether it takes a single one, with momentum, as well
 
     def next_columns(self, rows: VIRows, columns: VIColumns, sums: Sums, rescale: bool) -> tuple[VIColumns, Array]:
         """The column step, each factor at its best scale if asked for, and what the rows are to be multiplied by."""

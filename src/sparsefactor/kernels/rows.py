@@ -21,6 +21,7 @@ from ..densities import LOG_2PI
 from ..model import Prior
 from ..signals import add_signal
 from .contract import MOVE_NAMES, Array, GibbsRows, Message, RowStream, VIRows
+from .exchange import HERE
 from .noise import STREAM_L, STREAM_Z, normal_from, stream_words, uniform_pair
 from .shears import SURE, Shears
 from .starts import StartVerbs
@@ -322,7 +323,8 @@ class RowVerbs(StartVerbs):
         G, K = rows.mu.shape
         logit = message.logit if len(message.logit) in (1, G) else message.logit[self.prior.group_index]
         alpha = np.broadcast_to(self.prior.by_row(message.alpha), (G, K))
-        return self.shears(rows, alpha, np.broadcast_to(logit, (G, K)), self.over_tiles)
+        whole = getattr(self, "exchange", HERE) is HERE and self.data.tile >= G
+        return self.shears(rows, alpha, np.broadcast_to(logit, (G, K)), self.over_tiles, whole)
 
 
 def contiguous(values: Any) -> Any:

@@ -16,9 +16,17 @@ SURE = 0.5  # a row uses a factor when its inclusion probability is above this
 class Shears:
     """The rows' part of profiles over shears, which changes as shears are applied (docs/math.md, 3.15)."""
 
-    def __init__(self, rows: VIRows, alpha: Array, logit: Array, over_tiles: Callable[..., tuple[Any, ...]]) -> None:
-        """alpha, logit: (G, K); over_tiles: sums over all rows of what is made of a tile's."""
-        self.over_tiles = over_tiles
+    def __init__(
+        self,
+        rows: VIRows,
+        alpha: Array,
+        logit: Array,
+        over_tiles: Callable[..., tuple[Any, ...]],
+        whole: bool = False,
+    ) -> None:
+        """alpha, logit: (G, K); over_tiles: sums over all rows of what is made of a tile's; whole: these are all, in
+        one tile."""
+        self.over_tiles, self.whole = over_tiles, whole
         # The likelihood's own view of each loading, given the others: estimate m and variance v.
         own = 1.0 / rows.s2
         self.alpha, self.logit = alpha, logit

@@ -32,6 +32,7 @@ from ..kernels.contract import NONE, Array, ELBOTerms, Message, Sums, VIColumns,
 from ..kernels.inclusion import inclusion_of
 from ..kernels.protocol import Engine
 from ..model import Prior
+from .fold import Fold
 
 
 class VIState(NamedTuple):
@@ -47,9 +48,12 @@ class VIState(NamedTuple):
 class CAVI:
     """The sweeps of one data set, prior and engine."""
 
-    def __init__(self, data: Data, prior: Prior, engine: Engine, *, joint: bool = False) -> None:
+    def __init__(
+        self, data: Data, prior: Prior, engine: Engine, *, joint: bool = False, fold: Fold | None = None
+    ) -> None:
+        """fold: what became of the samples, where `data` are not those of the fit."""
         prior = prior.in_units_of(data)
-        self.data, self.prior, self.engine, self.joint = data, prior, engine, joint
+        self.data, self.prior, self.engine, self.joint, self.fold = data, prior, engine, joint, fold
         self.fixed, self.inclusion = fixed_of(data, prior), inclusion_of(prior, data)
         self.n_kinds = len(np.unique(prior.factor_groups()))  # of factors
         self.shortcut = engine.vi_shortcut(joint)
@@ -63,6 +67,9 @@ class CAVI:
     def begin(self, rows: VIRows, F: Array, *, known: bool = False) -> VIState:
         """The state that follows from rows at point values and F (K, N); known: whether their inclusions are."""
         (K, N), empty = F.shape, np.zeros(0)
+        f_var = np.zeros((self.n_covariances(), K, K)) if self.joint else np.zeros((K, N))
+        if self.fold is not None:
+            F, f_var = self.fold.into(F)
         if self.data.design is not None:
             rows = self.engine.vi_regress(rows, F)
         active, l2 = self.engine.vi_counts(rows)
@@ -72,7 +79,7 @@ class CAVI:
             tau_shape, tau_rate = noise_posterior(self.engine.vi_column_rss(rows, F), self.fixed)
         columns = VIColumns(
             f_mean=F.copy(),
-            f_var=np.zeros((self.n_covariances(), K, K)) if self.joint else np.zeros((K, N)),
+            f_var=f_var,
             tau_shape=tau_shape,
             tau_rate=tau_rate,
             alpha_shape=alpha_shape,

@@ -45,7 +45,8 @@ class Hops:
         cavi, gibbs = self.kit(self.wanted(state))
         rows, columns = self.resized(self.whole, cavi, state)
         rng = np.random.default_rng([self.seed, number, 11])
-        draw = gibbs.begin(cavi.engine.vi_draw(rows, row_stream(rng)), np.array(columns.f_mean))
+        F = np.array(columns.f_mean) if cavi.fold is None else cavi.fold.back(columns.f_mean)
+        draw = gibbs.begin(cavi.engine.vi_draw(rows, row_stream(rng)), F)
         key = stream_key(self.seed, number)
         for sweep in range(sweeps):
             draw = gibbs.draw(draw, key, sweep)[0]
@@ -75,11 +76,12 @@ class Hops:
             cavi, data = self.whole, self.whole.data
             if cavi.prior.K != K:
                 prior = replace(cavi.prior, factor_names=None).take(np.minimum(np.arange(K), cavi.prior.K - 1))
-                cavi = CAVI(data, prior, cavi.engine.with_prior(prior), joint=cavi.joint)
-            moves = moves_for(cavi.engine, [name for name in USED if name in cavi.engine.moves])
+                cavi = CAVI(data, prior, cavi.engine.with_prior(prior), joint=cavi.joint, fold=cavi.fold)
+            engine = cavi.engine if cavi.fold is None else cavi.fold.whole.engine.with_prior(cavi.prior)
+            moves = moves_for(engine, [name for name in USED if name in engine.moves])
             for move in moves:
                 move.every = EVERY  # a run is judged by where it ends, and moves take most of its time
-            self.kits[K] = cavi, Gibbs(data, cavi.prior, cavi.engine, moves, any_normals=True)
+            self.kits[K] = cavi, Gibbs(engine.data, cavi.prior, engine, moves, any_normals=True)
         return self.kits[K]
 
     def resized(self, old: CAVI, new: CAVI, state: VIState) -> tuple[VIRows, VIColumns]:

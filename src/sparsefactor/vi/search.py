@@ -22,6 +22,7 @@ from .cavi import CAVI, VIState
 from .cross import crossed
 from .elsewhere import Alone, Workers
 from .empty import holds_nothing
+from .fold import folded
 from .hop import EVERY, SPARE, SWEEPS, Hops
 from .rehearsal import Rehearsal, try_climb, try_run
 from .shear import WORTH
@@ -68,17 +69,21 @@ class Search:
     """
 
     def __init__(self, cavi: CAVI, options: Any, trials: Any, watcher: Watcher, jobs: Any | None = None) -> None:
-        self.cavi, self.options, self.trials, self.watcher = cavi, options, trials, watcher
+        self.cavi, self.options, self.trials, self.watcher = folded(cavi), options, trials, watcher
         self.auto = options.n_trials == "auto"
         self.racing = options.race and not options.average
         self.coarse = Tolerance(max(options.tol, COARSE), options.rtol) if self.racing else options.tolerance
         self.told: dict[str, Any] = {"hops": 0, "returns": 0}
         self.ends: list[float] = []  # ELBOs of the optima that climbs have ended in
-        self.hops = Hops(cavi, options.seed)
+        self.hops = Hops(self.cavi, options.seed)
         self.rehearsal = Rehearsal({})
         self.crew: Alone | Workers = Alone() if jobs is None else Workers(jobs, self)
 
     def run(self) -> None:
+        self.look()
+        self.unfold()
+
+    def look(self) -> None:
         options, max_iter = self.options, self.options.max_iter
         n_trials = options.n_trials
         if self.auto:  # where some are given, half of the others will do
@@ -88,7 +93,8 @@ class Search:
             gibbs = self.hops.kit(cavi.prior.K)[1]
             parts = {"climb": partial(try_climb, self.cavi), "hop": partial(try_run, cavi, gibbs, EVERY)}
             self.rehearsal = Rehearsal(parts)
-        for number, start in enumerate(starts(cavi.engine, options.init, n_trials, options.seed)):
+        engine = cavi.engine if cavi.fold is None else self.hops.kit(cavi.prior.K)[1].engine
+        for number, start in enumerate(starts(engine, options.init, n_trials, options.seed)):
             state = cavi.start(start.L, start.F)
             tell = self.watcher.tell if self.watcher.is_needed else None
             trial = Trial(number, start.name, cavi, state, accelerate=options.accelerate, tell=tell)
@@ -152,7 +158,7 @@ class Search:
 
     def narrowed(self, trial: Trial, *, climb: bool = False) -> Trial:
         """The trial with as many factors as there are to be: the strongest, or those missed most at its optimum."""
-        if trial.cavi is self.cavi:
+        if trial.cavi is self.cavi or (self.cavi.fold is not None and trial.cavi is self.cavi.fold.whole):
             return trial
         K, max_iter = self.cavi.prior.K, self.options.max_iter
         self.rehearsal.wait("climb")
@@ -171,6 +177,14 @@ class Search:
         for trial in list(self.trials):
             trial.settle()
             self.narrowed(trial)
+        self.unfold()
+
+    def unfold(self) -> None:
+        """Every trial as the data as they were have it."""
+        fold = self.cavi.fold
+        for trial in self.trials:
+            if fold is not None and trial.cavi is self.cavi:
+                trial.cavi, trial.state, trial.fallback = fold.whole, fold.unfolded(trial.state), None
 
     # ---- beyond the race ----------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ class ShearSearch:
 
     def __init__(self, cavi: CAVI, state: VIState) -> None:
         columns = state.columns
-        self.N = columns.f_mean.shape[1]
+        self.N = cavi.fixed.n_samples
         self.rows = cavi.engine.vi_shears(state.rows, cavi.message(columns, np.ones(len(columns.f_mean))))
         self.F = np.array(columns.f_mean)
         self.f2 = np.array(second_moment(columns, cavi.fixed))
@@ -78,6 +78,9 @@ class ShearSearch:
 
     def climb(self) -> None:
         """Take each pair's highest peak in turn until none is worth it."""
+        at_once = getattr(self.rows, "climb", None)
+        if at_once is not None and at_once(self, GRID, WORTH, ROUNDS):
+            return
         for _ in range(ROUNDS):
             before = self.promise
             for k, q in self.pairs:

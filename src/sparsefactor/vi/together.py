@@ -6,10 +6,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from ..kernels.contract import Climber
-from ..posterior import Status
 from .accelerate import KEPT
 from .cavi import CAVI
 from .trial import Tolerance, Trial
@@ -47,24 +43,11 @@ def _advance(trials: list[Trial], until: int, tolerance: Tolerance, room: int) -
             trial.assign()
             trial.next_assignment = 2 * trial.iterations
     climbers = [
-        Climber(
-            state=trial.state,
-            t=1.0 if trial.momentum is None else trial.momentum.t,
-            previous=None if trial.momentum is None else trial.momentum.previous,
-            iterations=trial.iterations,
-            until=min(until, max(trial.next_assignment, trial.iterations + 1)) if assigning else until,
-        )
+        trial.climber(min(until, max(trial.next_assignment, trial.iterations + 1)) if assigning else until)
         for trial in trials
     ]
     assert cavi.shortcut is not None
     told = cavi.shortcut.together(climbers, tolerance, KEPT if accelerate else None, room)
     seconds = (time.perf_counter() - begin) / len(trials)
-    for trial, (after, converged, trace) in zip(trials, told, strict=True):
-        trial.state, trial.iterations = type(trial.state)(*after.state), after.iterations
-        if trial.momentum is not None:
-            trial.momentum.t, trial.momentum.previous = after.t, after.previous
-        shares = trial.seconds + seconds * np.arange(1, len(trace) + 1) / max(1, len(trace))
-        trial.trace.extend((n, elbo, float(at)) for (n, elbo), at in zip(trace, shares, strict=True))
-        trial.seconds += seconds
-        if converged:
-            trial.status = Status.CONVERGED
+    for trial, (after, converged, way) in zip(trials, told, strict=True):
+        trial.climbed(after, converged, way, seconds)

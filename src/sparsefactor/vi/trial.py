@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..kernels.contract import Climber
 from ..posterior import Status
 from ..relabel import assignment
-from .accelerate import Momentum
+from .accelerate import KEPT, Momentum
 from .assign import assignment_gain, reordered
 from .cavi import CAVI, VIState
 from .empty import emptied, holds_nothing
@@ -105,6 +106,12 @@ class Trial:
 
     def advance(self, until: int, tolerance: Tolerance) -> None:
         """Climb up to so many iterations in all, or until the ELBO settles."""
+        shortcut, waiting = self.cavi.shortcut, self.iterations < until and self.status is None
+        plain = self.tell is None and self.momentum is not None and self.cavi.n_kinds == 1
+        if waiting and plain and shortcut is not None and shortcut.alone:
+            begin = time.perf_counter()
+            ((after, converged, way),) = shortcut.together([self.climber(until)], tolerance, KEPT, 1)
+            self.climbed(after, converged, way, time.perf_counter() - begin)
         while self.iterations < until and self.status is None:
             begin = time.perf_counter()
             before = self.state.elbo
@@ -118,6 +125,22 @@ class Trial:
             if tolerance.reached(before, self.state.elbo):
                 self.status = Status.CONVERGED
             self.report()
+
+    def climber(self, until: int) -> Climber:
+        """This trial as an engine takes it that makes many iterations at once."""
+        t, previous = (1.0, None) if self.momentum is None else (self.momentum.t, self.momentum.previous)
+        return Climber(self.state, t, previous, self.iterations, until)
+
+    def climbed(self, after: Climber, converged: bool, way: list[tuple[int, float]], seconds: float) -> None:
+        """It has, in so many seconds; way: iterations and ELBO after each."""
+        self.state, self.iterations = VIState(*after.state), after.iterations
+        if self.momentum is not None:
+            self.momentum.t, self.momentum.previous = after.t, after.previous
+        shares = self.seconds + seconds * np.arange(1, len(way) + 1) / max(1, len(way))
+        self.trace.extend((n, elbo, float(at)) for (n, elbo), at in zip(way, shares, strict=True))
+        self.seconds += seconds
+        if converged:
+            self.status = Status.CONVERGED
 
     def step(self) -> VIState:
         """One iteration: the column step, perhaps extrapolated, and the row pass."""
@@ -192,7 +215,7 @@ class Trial:
     def thin(self, max_iter: int, tolerance: Tolerance) -> bool:
         """Empty factors, the weakest first, where the rest makes up for it; whether any was."""
         begin, found, rising = time.perf_counter(), False, True
-        hopeless = HOPELESS * sum((self.cavi.data.n_samples, self.cavi.data.n_features))
+        hopeless = HOPELESS * (self.cavi.fixed.n_samples + self.cavi.data.n_features)
         idle: set[int] = set()  # factors that hold nothing, and of which that is known
         while rising:
             rising, failures = False, 0
@@ -205,7 +228,8 @@ class Trial:
                 if failures == FAILURES or left < 0:
                     break
                 attempt = self.branch(self.cavi, emptied(self.cavi, self.state, k))
-                attempt.tell = self.report  # this trial stands where it stood until the attempt succeeds
+                if self.tell is not None:
+                    attempt.tell = self.report  # this trial stands where it stood until the attempt succeeds
                 if bare[k]:
                     idle.add(k)  # there is nothing that the rest could take over: the one pass decides
                 elif self.elbo - attempt.elbo > hopeless:
@@ -236,7 +260,7 @@ class Trial:
             weakest = order[: min(WEAKEST, len(bare) - int(bare.sum()))]
             attempts = [self.branch(self.cavi, emptied(self.cavi, self.state, int(k))) for k in weakest]
             for attempt in attempts:
-                attempt.tell = self.report
+                attempt.tell = None if self.tell is None else self.report
                 attempt.advance(FIRST_LOOK, tolerance)
             attempts.sort(key=lambda attempt: attempt.elbo, reverse=True)
             for attempt in attempts[:CANDIDATES]:

@@ -37,6 +37,7 @@ class Constants(NamedTuple):
     log_out: float  # sum of log(1 - pi) where inclusion is given
     logit: Array  # (K,) where inclusion is given, else (0,)
     row_terms: Array  # (3,) constants of the rows' ELBO terms
+    n: float  # samples, of which F may have fewer columns, where the others are zero (3.20)
     ones: Array  # (N,)
     no_share: Array  # (0, 0)
     no_rows: NDArray[np.int64]  # (0,)
@@ -165,12 +166,12 @@ def small_columns(f_in, LY, LL, active, l2, G, constants, joint, rescale, f_mean
             for j in range(N):
                 second += f_mean[k, j] * f_mean[k, j]
             if joint:
-                second += N * spread[k, k]
+                second += constants.n * spread[k, k]
             else:
                 for j in range(N):
                     second += spread[k, j]
             prior_part = 2.0 * constants.loading_rate * small[0, k] / small[1, k]
-            c = math.sqrt((N + 2.0 * constants.loading_shape) / (second + prior_part))
+            c = math.sqrt((constants.n + 2.0 * constants.loading_shape) / (second + prior_part))
             for j in range(N):
                 f_mean[k, j] *= c
             if joint:
@@ -206,17 +207,17 @@ def log_determinant(covariance):
 
 
 @njit(**EXACT)
-def add_spread(spread, joint, gram, N):
-    """Add what F's uncertainty adds to gram; N log|S| less N tr S, of all samples (3.11)."""
+def add_spread(spread, joint, gram, n):
+    """Add what F's uncertainty adds to gram; n log|S| less n tr S, of all n samples (3.11)."""
     K, entropy = gram.shape[0], 0.0
     if joint:
         for k in range(K):
             for m in range(K):
-                gram[k, m] += N * spread[k, m]
-            entropy -= N * spread[k, k]
-        return entropy + N * log_determinant(spread)
+                gram[k, m] += n * spread[k, m]
+            entropy -= n * spread[k, k]
+        return entropy + n * log_determinant(spread)
     for k in range(K):
-        total, alike = 0.0, True
+        total, alike, N = 0.0, True, spread.shape[1]
         for j in range(N):
             total += spread[k, j]
             alike &= spread[k, j] == spread[k, 0]
@@ -242,7 +243,7 @@ def small_finish(
     F, gram, _, _, alpha, prior, _, _ = message
     learnt = constants.logit.shape[0] == 0
     np.dot(f_mean, f_mean.T, gram)
-    activations = K * N + add_spread(spread, joint, gram, N)
+    activations = K * constants.n + add_spread(spread, joint, gram, constants.n)
     log_out = constants.log_out
     terms[4] = 0.0
     terms[5] = 0.0
@@ -266,7 +267,7 @@ def small_finish(
     add_tiles(tiles, LY, LL, sums)
     for m in range(3):
         sums[2 * K + m] += constants.row_terms[m]
-    terms[0] = sums[2 * K] - 0.5 * G * N * math.log(2.0 * math.pi)
+    terms[0] = sums[2 * K] - 0.5 * G * constants.n * math.log(2.0 * math.pi)
     terms[1] = sums[2 * K + 1] + log_out
     terms[2] = 0.5 * activations
     terms[3] = sums[2 * K + 2]
