@@ -220,3 +220,16 @@ def test_encrypted(by_rows, sim, expected):
     with distributed.LocalCluster(**tls) as cluster, distributed.Client(cluster) as client:
         assert client.scheduler.address.startswith("tls://")
         assert same(expected, sf.fit_vi(sim.X, **FIT, client=client))
+
+
+def test_every_worker_has_what_jobs_share(client):
+    from sparsefactor.jobs import Jobs, present
+
+    jobs = Jobs(client, np.arange(1000.0))
+    (holders,) = client.who_has([jobs.shared]).values()
+    assert set(holders) == set(present(client))
+    assert jobs(float_sum) == 499500.0
+
+
+def float_sum(values) -> float:
+    return float(values.sum())
