@@ -126,6 +126,14 @@ def test_many_iterations_at_once_are_those_one_after_another(inclusion, few):
     assert alone.status is not None  # it has settled
 
 
+def test_a_climb_may_be_as_long_as_one_likes(monkeypatch):
+    """What a compiled call needs does not grow with what is allowed, and calls go on where they were."""
+    expected = sf.fit_vi(tall(), n_factors=K)
+    assert sf.fit_vi(tall(), n_factors=K, max_iter=10**11).elbo == expected.elbo
+    monkeypatch.setattr("sparsefactor.vi.trial.AT_ONCE", 7)
+    assert sf.fit_vi(tall(), n_factors=K).elbo == expected.elbo
+
+
 def test_states_are_not_written_to():
     cavi = folded(sweeps_of(tall()))
     state = begun(cavi)

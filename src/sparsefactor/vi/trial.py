@@ -28,6 +28,7 @@ PATIENCE, LOOK, FORESIGHT = 40, 2, 6
 HOPELESS = 0.25  # nats for every row and column of the data: a loss that no rest makes up for
 WEAKEST, FIRST_LOOK = 16, 2  # factors of which one is to go, and the iterations after which they are compared first,
 CANDIDATES, SETTLE = 4, 15  # and those of them that go on, until so many iterations
+AT_ONCE = 1000  # iterations of one compiled call, which nothing interrupts
 FAILURES = 3  # in a row, after which the stronger factors are not tried
 
 
@@ -106,11 +107,13 @@ class Trial:
 
     def advance(self, until: int, tolerance: Tolerance) -> None:
         """Climb up to so many iterations in all, or until the ELBO settles."""
-        shortcut, waiting = self.cavi.shortcut, self.iterations < until and self.status is None
+        shortcut = self.cavi.shortcut
         plain = self.tell is None and self.momentum is not None and self.cavi.n_kinds == 1
-        if waiting and plain and shortcut is not None and shortcut.alone:
-            begin = time.perf_counter()
-            ((after, converged, way),) = shortcut.together([self.climber(until)], tolerance, KEPT, 1)
+        at_once = plain and shortcut is not None and shortcut.alone
+        while at_once and self.iterations < until and self.status is None:
+            assert shortcut is not None
+            begin, next_look = time.perf_counter(), min(until, self.iterations + AT_ONCE)
+            ((after, converged, way),) = shortcut.together([self.climber(next_look)], tolerance, KEPT, 1)
             self.climbed(after, converged, way, time.perf_counter() - begin)
         while self.iterations < until and self.status is None:
             begin = time.perf_counter()
