@@ -11,6 +11,7 @@ import sparsefactor as sf
 from sparsefactor.data import as_data
 from sparsefactor.engine import build_engine
 from sparsefactor.kernels.columns import elbo_terms
+from sparsefactor.preparation import prepared
 from sparsefactor.start import starts
 from sparsefactor.vi.cavi import CAVI
 from sparsefactor.vi.fold import folded
@@ -25,9 +26,18 @@ def tall(seed: int = 0) -> np.ndarray:
     return sf.simulate(n_features=G, n_samples=N, inclusion=[0.6, 0.5, 0.4], snr=4, seed=seed).X
 
 
-def sweeps_of(X, prior=None, joint=True) -> CAVI:
-    data = as_data(X, center=True)
-    prior = (prior or sf.Prior(n_factors=K, inclusion=sf.Beta(1, 1))).in_units_of(data)
+def patterned(seed: int = 0) -> np.ndarray:
+    """A few patterns of missing entries, one of them with a single sample."""
+    X, rng = np.array(tall(seed)), np.random.default_rng(seed)
+    X[rng.random(N) < 0.25, 2] = np.nan
+    X[3, :4] = np.nan
+    return X
+
+
+def sweeps_of(X, prior=None, joint=True, center=True, covariates=None) -> CAVI:
+    settings = {"center": center, "scale": False, "covariates": covariates, "covariate_loadings": "flat"}
+    prior = prior or sf.Prior(n_factors=K, inclusion=sf.Beta(1, 1))
+    data, prior = prepared(X, prior, None, read=as_data, **settings)
     return CAVI(data, prior, build_engine(data, prior, "cpu", 1), joint=joint)
 
 
@@ -61,11 +71,43 @@ def test_sweeps_are_the_same(inclusion, shortcut):
     assert told.total == pytest.approx(a.elbo, rel=1e-12)
 
 
+@pytest.mark.parametrize("shortcut", [True, False])
+@pytest.mark.parametrize("inclusion", [sf.Beta(1, 1), 0.3])
+@pytest.mark.parametrize("design", ["intercept", "none", "covariates"])
+def test_sweeps_with_few_patterns_of_holes_are_the_same(design, inclusion, shortcut):
+    more = np.random.default_rng(4).standard_normal((N, 2)) if design == "covariates" else None
+    prior = sf.Prior(n_factors=K, inclusion=inclusion)
+    whole = sweeps_of(patterned(), prior, center=design == "intercept", covariates=more)
+    few = folded(whole)
+    d = {"intercept": 1, "none": 0, "covariates": 2}[design]
+    sizes = [int(np.isnan(patterned()[:, 2]).sum()) - 1, 1]
+    sizes.append(N - sum(sizes))
+    assert few.data.Y.shape[1] == sum(min(n, g + d) for n, g in zip(sizes, (G - 1, G - 4, G), strict=True)) < N / 1.5
+    assert few.shortcut is not None
+    if not shortcut:
+        few.shortcut = None
+    a, b = begun(whole), begun(few)
+    for _ in range(30):
+        a, b = whole.sweep(a, rescale=True), few.sweep(b, rescale=True)
+    assert b.elbo == pytest.approx(a.elbo, rel=1e-11)
+    shown = few.fold.shown(b)
+    for one, other in [
+        (a.columns.f_mean, shown.columns.f_mean), (a.columns.f_var, shown.columns.f_var), (a.rows.mu, b.rows.mu),
+        (a.rows.eta, b.rows.eta), (a.rows.tau, b.rows.tau), (a.rows.base, b.rows.base),
+    ]:  # fmt: skip
+        assert np.allclose(one, other, rtol=1e-8, atol=1e-9)
+    back, expected = few.fold.unfolded(b), whole.finish(a.rows, a.columns, np.ones(K))
+    assert back.elbo == pytest.approx(expected.elbo, rel=1e-11)
+    for one, other in zip(expected.sums[:3], back.sums[:3], strict=True):
+        assert np.allclose(one, other, rtol=1e-8, atol=1e-9)
+
+
 @pytest.mark.parametrize(
     ("X", "prior", "joint"),
     [
         (tall()[:G], None, True),  # no more samples than features
-        (np.where(np.random.default_rng(1).random((N, G)) < 0.05, np.nan, tall()), None, True),
+        (np.where(np.random.default_rng(1).random((N, G)) < 0.3, np.nan, tall()), None, True),  # nearly all differ
+        (patterned(), sf.Prior(n_factors=K, noise="sample"), True),
         (tall(), sf.Prior(n_factors=K, noise="shared"), True),
         (tall(), None, False),
     ],
@@ -75,37 +117,48 @@ def test_what_says_more_of_samples_stays_as_it_is(X, prior, joint):
     assert folded(whole) is whole
 
 
-def test_a_fit_is_the_same(monkeypatch):
-    found = sf.fit_vi(tall(), n_factors=K, seed=1)
+KINDS = pytest.mark.parametrize("X", [tall(), patterned()], ids=["complete", "holes"])
+
+
+@KINDS
+def test_a_fit_is_the_same(X, monkeypatch):
+    found = sf.fit_vi(X, n_factors=K, seed=1)
     monkeypatch.setattr("sparsefactor.data.folding.TALL", np.inf)
-    expected = sf.fit_vi(tall(), n_factors=K, seed=1)
+    expected = sf.fit_vi(X, n_factors=K, seed=1)
     assert found.elbo == pytest.approx(expected.elbo, abs=1e-3)
     assert np.allclose(found.activations_mean, expected.activations_mean, atol=1e-3)
+    assert np.allclose(found.activations_sd, expected.activations_sd, atol=1e-3)
     assert found.activations_mean.shape == (N, K)
+    assert found.elbo_history["elbo"][-1] == found.elbo
 
 
-def test_who_looks_on_sees_all_samples_and_the_same_fit():
+@KINDS
+def test_who_looks_on_sees_all_samples_and_the_same_fit(X):
     shapes = set()
-    seen = sf.fit_vi(tall(), n_factors=K, callback=lambda now: shapes.add(now.activations.shape) and None)
+    seen = sf.fit_vi(X, n_factors=K, callback=lambda now: shapes.add(now.activations.shape) and None)
     assert {shape[0] for shape in shapes} == {N}
-    found = sf.fit_vi(tall(), n_factors=K)
+    found = sf.fit_vi(X, n_factors=K)
     assert found.elbo == seen.elbo
     assert np.array_equal(found.loadings_mean, seen.loadings_mean)
 
 
-def test_a_fit_that_is_stopped_has_all_samples():
+@KINDS
+def test_a_fit_that_is_stopped_has_all_samples(X):
     calls = iter(range(10**6))
     with pytest.warns(sf.ConvergenceWarning):
-        found = sf.fit_vi(tall(), n_factors=K, callback=lambda now: next(calls) == 60)
+        found = sf.fit_vi(X, n_factors=K, callback=lambda now: next(calls) == 60)
     assert found.activations_mean.shape == (N, K)
     assert np.isfinite(found.elbo)
 
 
 @pytest.mark.parametrize("few", [True, False])
 @pytest.mark.parametrize("inclusion", [sf.Beta(1, 1), 0.3])
-def test_many_iterations_at_once_are_those_one_after_another(inclusion, few):
-    cavi = sweeps_of(tall(), sf.Prior(n_factors=K, inclusion=inclusion))
+@pytest.mark.parametrize("center", [True, False])
+@KINDS
+def test_many_iterations_at_once_are_those_one_after_another(X, center, inclusion, few):
+    cavi = sweeps_of(X, sf.Prior(n_factors=K, inclusion=inclusion), center=center)
     cavi = folded(cavi) if few else cavi
+    assert cavi.shortcut.alone
     state, tolerance = begun(cavi), Tolerance(COARSE, 1e-12)
     told = []
     alone = Trial(0, "", cavi, state, accelerate=True)
@@ -134,8 +187,9 @@ def test_a_climb_may_be_as_long_as_one_likes(monkeypatch):
     assert sf.fit_vi(tall(), n_factors=K).elbo == expected.elbo
 
 
-def test_states_are_not_written_to():
-    cavi = folded(sweeps_of(tall()))
+@KINDS
+def test_states_are_not_written_to(X):
+    cavi = folded(sweeps_of(X))
     state = begun(cavi)
     before = [np.array(array) for array in (*state.rows, *state.columns[:2], state.sums.LY)]
     Trial(0, "", cavi, state, accelerate=True).advance(50, Tolerance(1e-6, 0.0))
@@ -161,8 +215,9 @@ def test_shears_at_once_are_those_one_after_another():
     assert once.in_vain == each.in_vain
 
 
-def test_the_data_are_not_written_to():
-    whole = sweeps_of(tall())
+@KINDS
+def test_the_data_are_not_written_to(X):
+    whole = sweeps_of(X)
     before = np.array(whole.data.Y)
     folded(whole)
     assert np.array_equal(before, whole.data.Y)

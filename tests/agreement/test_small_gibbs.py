@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from tests.helpers.problems import prior_for, random_gibbs_state, small_data
 
+from sparsefactor.data.folding import alike_samples, folded_samples, with_room
 from sparsefactor.engine.cpu import CpuEngine
 from sparsefactor.gibbs.moves import ColumnMove, NoiseMove, RotationMove, ScaleMove, in_one_call, moves_for
+from sparsefactor.gibbs.run import rule_of
 from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.kernels.noise import stream_key
 from sparsefactor.model import Beta
@@ -60,3 +62,33 @@ def test_other_data_are_asked_for_in_parts(other):
     extra = {"groups": {"groups": [0, 1, 2] * 10}, "modules": {"n_modules": 2}}.get(other, {})
     prior = prior_for(K, inclusion=Beta(1.0, 1.0), **extra)
     assert CpuEngine(data, prior).gibbs_shortcut() is None
+
+
+@pytest.mark.parametrize("folded", [False, True], ids=["whole", "folded"])
+@pytest.mark.parametrize("inclusion", [Beta(1.0, 1.0), [0.2, 0.5, 0.9], np.full((G, 3), 0.3)], ids=str)
+def test_runs_agree(inclusion, folded):
+    """A compiled run draws what its sweeps draw one after another from the same generator."""
+    data, prior = small_data(G, N, K), prior_for(K, inclusion=inclusion)
+    if folded:
+        tall = small_data(G, 4 * G, K)
+        data = with_room(folded_samples(tall, alike_samples(tall))[0], K)
+    engine = CpuEngine(data, prior)
+    both = [Gibbs(data, prior, engine, moves_for(engine, ["scale", "rotation", "shear"])) for _ in range(2)]
+    for gibbs in both:
+        for move in gibbs.moves:
+            move.every = 3
+    whole, parts = both[0], apart(both[1])
+    state, key = random_gibbs_state(data, prior), stream_key(0, 1)
+    for sweeps in (1, 4, 10):  # of which the first has no moves, the last three of each
+        new, expected = whole.run(state, key, sweeps), parts.run(state, key, sweeps)
+        assert np.array_equal(new.rows.Z, expected.rows.Z)
+        for a, b in zip((*new.rows, *new[1:]), (*expected.rows, *expected[1:]), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-7)
+
+
+def test_only_the_moves_of_a_hop_make_a_run():
+    data, prior = small_data(G, N, K), prior_for(K)
+    engine = CpuEngine(data, prior)
+    assert rule_of(Gibbs(data, prior, engine, moves_for(engine, ["scale", "rotation", "shear"])), 5) is not None
+    assert rule_of(Gibbs(data, prior, engine, moves_for(engine)), 5) is None
+    assert rule_of(Gibbs(data, prior, engine), 5) is None

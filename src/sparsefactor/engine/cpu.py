@@ -33,6 +33,7 @@ from .blocks import Blocks, Round, by_rows
 from .by_factor import RowsByFactor
 from .cpu_moves import CpuMoves
 from .cpu_samples import CpuSamples
+from .filling import filled
 from .memory import Memory
 from .modules import ModulePass
 from .passes import Passes, room_for
@@ -138,6 +139,10 @@ class CpuEngine(CpuSamples, CpuMoves, RowVerbs):
     def with_data(self, data: Data) -> CpuEngine:
         """The same engine for other data."""
         return type(self)(data, self.prior, self.n_threads, _split_small=self.split_small, **self.more)
+
+    def with_holes_filled(self, rows: VIRows, F: Array, rng: np.random.Generator) -> CpuEngine:
+        """The same engine for data whose missing entries are drawn around rows and F (K, N)."""
+        return self.with_data(filled(self.data, rows, F, rng))
 
     def with_threads(self, n_threads: int) -> CpuEngine:
         """The same engine on so many threads."""

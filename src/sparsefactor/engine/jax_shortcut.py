@@ -45,7 +45,7 @@ class JaxVI:
         self.problem, self.kind, self.in_modules = problem, kind, prior.n_modules > 1
         parts = parted(fixed_of(data, prior, JAX)), parted(inclusion_of(prior, data, JAX))
         (self.static, self.arrays) = zip(*parts, strict=True)
-        self.alone = False
+        self.alone = self.slides = False
         self.most_together = 1 if self.in_modules else most_together(problem, kind, prior.K)
 
     @with_64_bits
@@ -137,7 +137,10 @@ def told_of(
 class JaxGibbs:
     """A `GibbsShortcut`; the equations are those of kernels/columns.py and kernels/jax/gibbs_rows.py, compiled."""
 
-    takes_moves, draws_normals = False, True
+    takes_moves, draws_normals, runs = False, True, False
+
+    def run(self, start: Any, rule: Any, key: Any, rng: Any) -> Any:
+        raise NotImplementedError("sweeps are made one at a time here: see runs")
 
     @with_64_bits
     def __init__(self, problem: Problem, kind: Kind, data: Data, prior: Prior) -> None:

@@ -18,8 +18,10 @@ from .by_factor import by_factor
 from .memory import Memory
 
 
-def constants_of(problem: Problem, prior: Prior, row_terms: VITerms, n_folded: int = 0) -> Constants:
-    """row_terms: constants of the rows' ELBO terms; n_folded: samples besides those of Y."""
+def constants_of(
+    problem: Problem, prior: Prior, row_terms: VITerms, n_folded: int = 0, repeats: Array | None = None
+) -> Constants:
+    """row_terms: constants of the rows' ELBO terms; n_folded: samples besides those of Y; repeats: as in `Data`."""
     G, N = problem.Y.shape
     logit, log_out, a, b = np.zeros(0), 0.0, 0.0, 0.0
     if isinstance(prior.inclusion, Beta):
@@ -37,6 +39,7 @@ def constants_of(problem: Problem, prior: Prior, row_terms: VITerms, n_folded: i
         row_terms=np.array(row_terms),
         n=float(N + n_folded),
         ones=np.ones(N),
+        repeats=np.ones(N) if repeats is None else repeats,
         no_share=np.zeros((0, 0)),
         no_rows=np.zeros(0, np.int64),
     )
@@ -46,7 +49,7 @@ class InTurn:
     """Trials take their turns."""
 
     most_together = 1
-    alone = False
+    alone = slides = False
 
     def together(self, *_: Any) -> Any:
         raise NotImplementedError("trials take their turns here: see most_together")

@@ -16,12 +16,14 @@ from ..kernels.contract import (
     PrecisionNoise,
     RotationNoise,
     RowStream,
+    RunRule,
     ShearNoise,
     Sums,
 )
+from ..kernels.cpu.gibbs_run import small_run
 from ..kernels.cpu.gibbs_small import Slab, SweepSpace, small_sweep, sweep_space
 from ..kernels.cpu.tiles import Problem
-from ..kernels.protocol import Drawn
+from ..kernels.protocol import Drawn, RunStart
 from ..model import Beta, Prior
 from .blas import hold_single_blas_thread
 from .cpu_moves import slab_constants
@@ -39,7 +41,7 @@ class SmallGibbs:
         (G, self.N), self.K = problem.Y.shape, prior.K
         sizes = np.array([float(G)])
         self.slab = Slab(isinstance(prior.inclusion, Beta), sizes, *slab_constants(prior, sizes))
-        self.each = prior.noise == "sample"
+        self.each, self.runs = prior.noise == "sample", prior.noise == "feature"
         self.logit_rows = 1 if self.slab.learnt else len(prior.inclusion_matrix())
         self.no_share = np.zeros((0, self.K, self.K))
         self.still = still(self.K, self.N)
@@ -56,10 +58,7 @@ class SmallGibbs:
         moves: MoveNoise,
     ) -> Drawn:
         (G, K), N, take = rows.L.shape, self.N, self.memory.take
-        try:
-            space = self.spaces.pop()
-        except IndexError:  # all are in use by other threads
-            space = sweep_space(self.problem, K, self.logit_rows)
+        space = self._space()
         Z, L, tau = take(G, K, dtype=np.int8), take(G, K), take(G)
         F, LY, LL, small, told = (
             np.empty((K, N)),
@@ -101,6 +100,27 @@ class SmallGibbs:
             f2=told[N : N + K],
         )
         return Drawn(rows._replace(Z=Z, L=L, tau=tau), F, sums, float(told[N + K]))
+
+    def run(
+        self, start: RunStart, rule: RunRule, key: tuple[int, int], rng: np.random.Generator
+    ) -> tuple[RunStart, float]:
+        """Many sweeps by one call; see `GibbsShortcut`."""
+        rows, *columns = start
+        own = np.array(rows.Z), np.array(rows.L), np.array(rows.tau)
+        F, alpha, rate, logit, scale = map(np.array, columns)
+        space = self._space()
+        hold_single_blas_thread()
+        known = self.problem, space, rule, self.slab, self.still, own, F, alpha, rate, logit, scale
+        largest = small_run(*known, np.uint64(key[0]), np.uint64(key[1]), rng)
+        self.spaces.append(space)
+        Z, L, tau = own
+        return RunStart(rows._replace(Z=Z, L=L, tau=tau), F, alpha, rate, logit, scale), float(largest)
+
+    def _space(self) -> SweepSpace:
+        try:
+            return self.spaces.pop()
+        except IndexError:  # all are in use by other threads
+            return sweep_space(self.problem, self.K, self.logit_rows)
 
 
 def still(K: int, N: int) -> MoveNoise:

@@ -1,18 +1,20 @@
-"""The compiled iteration of small problems with missing entries, around the engine that holds their rows."""
+"""The compiled iterations of small problems with missing entries, around the engine that holds their rows."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..data import Data
-from ..kernels.contract import NONE, Array, ELBOTerms, Sums, VIColumns, VIRows, VITerms
+from ..kernels.contract import NONE, Array, Climber, ELBOTerms, Sums, VIColumns, VIRows, VITerms
 from ..kernels.cpu.packed import packed_size
-from ..kernels.cpu.shares import vi_shares
 from ..kernels.cpu.tiles import empty_tile_sums
-from ..kernels.cpu.vi_rows import FactorMajor, VIMessage, vi_scratch, vi_tiles
-from ..kernels.cpu.vi_small_masked import masked_columns, masked_message, masked_sums
+from ..kernels.cpu.vi_climb import Pace
+from ..kernels.cpu.vi_climb_masked import MaskedProblem, MaskedSlots, masked_climb, masked_pass
+from ..kernels.cpu.vi_rows import FactorMajor, VIMessage, vi_scratch
+from ..kernels.cpu.vi_small_masked import masked_columns, slid_rows
 from ..model import Beta, Prior
 from .blas import hold_single_blas_thread
 from .by_factor import by_factor
@@ -20,6 +22,8 @@ from .small import InTurn, constants_of
 
 if TYPE_CHECKING:
     from .cpu import CpuEngine
+
+SMALL_STATE = 2**16  # numbers in the samples' covariances: beyond, to copy a state takes longer than Python in between
 
 
 class SmallMaskedVI(InTurn):
@@ -29,24 +33,29 @@ class SmallMaskedVI(InTurn):
     the free factors.
     """
 
+    slides = True
+
     def __init__(self, inner: CpuEngine, data: Data, prior: Prior) -> None:
         self.inner, self.data, self.prior = inner, data, prior
         self.problem = inner.blocks.problems[0]
         self.learnt = isinstance(prior.inclusion, Beta)
-        self.constants = constants_of(self.problem, prior, inner.vi_constants)
-        design = data.design
-        self.basis = np.zeros((0, data.n_samples)) if design is None else np.ascontiguousarray(design.basis)
-        self.base_precision = 0.0 if design is None else float(data.base_precision)
-        self.observed = np.ascontiguousarray(data.observed, dtype=np.float64)
-        self.spaces: list[tuple[Any, ...]] = []
+        design, N = data.design, data.n_samples
+        self.known = MaskedProblem(
+            constants=constants_of(self.problem, prior, inner.vi_constants, data.n_folded, data.repeats),
+            basis=np.zeros((0, N)) if design is None else np.ascontiguousarray(design.basis),
+            base_precision=0.0 if design is None else float(data.base_precision),
+            observed=np.ascontiguousarray(data.observed, dtype=np.float64),
+            n_observed=float(data.n_observed),
+        )
+        self.alone = N * prior.K**2 <= SMALL_STATE
+        self.spaces: list[Any] = []
 
     def next_columns(self, rows: VIRows, columns: VIColumns, sums: Sums, rescale: bool) -> tuple[VIColumns, Array]:
-        K = len(columns.f_mean)
-        f_mean, f_var = self.inner.vi_activations(columns, sums, self.constants.ones)
-        small, slide = np.empty((5, K)), np.empty((K, len(self.basis)))
-        own = FactorMajor(by_factor(rows.mu), by_factor(rows.s2), by_factor(rows.eta), rows.tau)
-        known = (own, self.observed, sums.active, sums.l2, self.constants, self.basis)
-        masked_columns(*known, rescale, f_mean, f_var, slide, small)
+        K, known = len(columns.f_mean), self.known
+        f_mean, f_var = self.inner.vi_activations(columns, sums, known.constants.ones)
+        small, slide = np.empty((5, K)), np.empty((K, len(known.basis)))
+        own = (by_factors(rows), known.observed, sums.active, sums.l2, known.constants, known.basis)
+        masked_columns(*own, rescale, f_mean, f_var, slide, small)
         alpha_shape, alpha_rate, pi_a, pi_b, scale = small
         if not self.learnt:
             pi_a, pi_b = columns.pi_a, columns.pi_b
@@ -55,45 +64,99 @@ class SmallMaskedVI(InTurn):
         return new._replace(slide=slide if rescale and slide.size else NONE), scale
 
     def finish(self, rows: VIRows, columns: VIColumns, scale: Array) -> tuple[VIRows, Sums, ELBOTerms, float]:
-        (K, N), d, G = columns.f_mean.shape, len(self.basis), len(rows.tau)
-        before, after = self._whole(rows), self.inner.memory.take(3 * (K + d) + 1, G)
-        D = K + d
+        (K, N), d, G = columns.f_mean.shape, len(self.known.basis), len(rows.tau)
+        D, take = K + d, self.inner.memory.take
+        before, after = self._whole(rows, columns.slide), take(3 * D + 1, G)
         mu, s2, eta, tau = after[:D], after[D : 2 * D], after[2 * D : 3 * D], after[3 * D]
-        LY, LL, shift = np.empty((K, N)), np.empty((K, K)), np.empty(N if d else 0)
-        LL_share = self.inner.memory.take(N, K, K)
-        small, terms = np.empty(2 * K + 3), np.empty(6)
-        try:
-            tiles, scratch, space = self.spaces.pop()
-        except IndexError:  # all are in use by other threads
-            tiles, scratch, space = self._space(D)
+        LY, LL, shift, LL_share = np.empty((K, N)), np.empty((K, K)), np.empty(N if d else 0), take(N, K, K)
+        sums, terms = np.empty(2 * K + 3), np.empty(6)
+        space = self._space(D)
         hold_single_blas_thread()
-        q = (columns.f_mean, columns.f_var, columns.alpha_shape, columns.alpha_rate, columns.pi_a, columns.pi_b, scale)
-        message, shares, *numbers = space
-        masked_message(q, self.constants, self.base_precision, self.basis, float(G), message, terms)
-        new = FactorMajor(mu, s2, eta, tau)
-        vi_tiles(0, len(tiles.LY), self.problem, message, before, new, tiles, scratch, *self.inner.halves)
-        vi_shares(0, N, 0, len(self.problem.by_sample), self.problem, new, packed_size(D), True, shares)
-        known = (tiles, shares, self.constants, float(self.data.n_observed), self.basis, float(G), tuple(numbers))
-        elbo = masked_sums(*known, (LY, LL, LL_share, shift, small, terms))
-        self.spaces.append((tiles, scratch, space))
+        pi = (columns.pi_a, columns.pi_b) if self.learnt else (scale, scale)
+        small = np.array([columns.alpha_shape, columns.alpha_rate, *pi, scale])
+        own = (columns.f_mean, columns.f_var, small, columns.pi_a, columns.pi_b, self.learnt, self.known)
+        out = (LY, LL, LL_share, shift, sums, terms)
+        data = (self.problem, *self.inner.halves)
+        elbo = masked_pass(*own, data, before, FactorMajor(mu, s2, eta, tau), space, out)
+        self.spaces.append(space)
         rows = VIRows(mu[:K].T, s2[:K].T, eta[:K].T, tau)
         if d:
             rows = rows._replace(base=mu[K:].T, base_var=s2[K:].T)
-        sums = Sums(LY, LL, LL_share, small[:K], small[K : 2 * K], elbo=VITerms(*small[2 * K :].tolist()))
-        return rows, sums._replace(shift=shift) if d else sums, ELBOTerms(*terms.tolist()), elbo
+        return rows, sums_of(LY, LL, LL_share, shift, sums), ELBOTerms(*terms.tolist()), elbo
 
-    def _whole(self, rows: VIRows) -> FactorMajor:
-        """Rows with the directions behind the factors."""
-        if not len(self.basis):
-            return FactorMajor(by_factor(rows.mu), by_factor(rows.s2), by_factor(rows.eta), rows.tau)
+    def together(
+        self, climbers: Sequence[Climber], tolerance: tuple[float, float], keep: float | None, room: int
+    ) -> list[tuple[Climber, bool, list[tuple[int, float]]]]:
+        """One trial after another, each by a single call; see `VIShortcut`."""
+        assert keep is not None  # who climbs without momentum takes steps
+        return [self._climb(one, Pace(one.until - one.iterations, *tolerance, keep)) for one in climbers]
+
+    def _climb(self, climber: Climber, pace: Pace) -> tuple[Climber, bool, list[tuple[int, float]]]:
+        rows, columns, sums, terms, elbo = climber.state
+        (K, N), d, G, take = columns.f_mean.shape, len(self.known.basis), len(rows.tau), self.inner.memory.take
+        D = K + d
+        slots = MaskedSlots(
+            f_mean=np.empty((2, K, N)),
+            spread=take(2, N, K, K),
+            small=np.empty((2, 5, K)),
+            LY=np.empty((2, K, N)),
+            LL=np.empty((2, K, K)),
+            LL_share=take(2, N, K, K),
+            shift=np.empty((2, N if d else 0)),
+            sums=np.empty((2, 2 * K + 3)),
+            terms=np.empty((2, 6)),
+            rows=take(2, 3 * D + 1, G),
+        )
+        slots.f_mean[0], slots.spread[0], slots.LY[0], slots.LL[0] = columns.f_mean, columns.f_var, sums.LY, sums.LL
+        slots.LL_share[0], slots.terms[0] = sums.LL_share, terms
+        if d:
+            slots.shift[0] = sums.shift
+        slots.sums[0, :K], slots.sums[0, K : 2 * K], slots.sums[0, 2 * K :] = sums.active, sums.l2, sums.elbo
+        slots.small[0, 0], slots.small[0, 1] = columns.alpha_shape, columns.alpha_rate
+        if self.learnt:
+            slots.small[0, 2], slots.small[0, 3] = columns.pi_a, columns.pi_b
+        first, whole = slots.rows[0], self._whole(rows, NONE)
+        first[:D], first[D : 2 * D], first[2 * D : 3 * D], first[3 * D] = whole
+        fresh, trace = climber.previous is None, np.empty((pace.iterations, 2))
+        previous = np.empty((K, N)) if fresh else np.array(climber.previous)
+        space = self._space(D)
+        hold_single_blas_thread()
+        own = columns.pi_a, columns.pi_b, self.learnt, self.known, (self.problem, *self.inner.halves), space
+        now, elbo, steps, settled, t, fresh = masked_climb(slots, elbo, *own, pace, climber.t, previous, fresh, trace)
+        self.spaces.append(space)
+        mu, s2, eta, tau = np.split(slots.rows[now], [D, 2 * D, 3 * D])
+        new = VIRows(mu[:K].T, s2[:K].T, eta[:K].T, tau[0])
+        if d:
+            new = new._replace(base=mu[K:].T, base_var=s2[K:].T)
+        small, empty = slots.small[now], columns.tau_shape
+        pi = (small[2], small[3]) if self.learnt else own[:2]
+        state = (
+            new,
+            VIColumns(slots.f_mean[now], slots.spread[now], empty, empty, small[0], small[1], *pi),
+            sums_of(slots.LY[now], slots.LL[now], slots.LL_share[now], slots.shift[now], slots.sums[now]),
+            ELBOTerms(*slots.terms[now].tolist()),
+            float(elbo),
+        )
+        way = [(climber.iterations + int(n), reached) for n, reached in trace[:steps].tolist()]
+        after = Climber(state, float(t), None if fresh else previous, way[-1][0], climber.until)
+        return after, bool(settled), way
+
+    def _whole(self, rows: VIRows, slide: Array) -> FactorMajor:
+        """Rows with the directions behind the factors, after a slide if there is one."""
+        own = by_factors(rows)
+        if not len(self.known.basis):
+            return own
         G, K = rows.mu.shape
-        whole = np.ones((3, K + len(self.basis), G))
-        for own, values in zip(whole, (rows.mu, rows.s2, rows.eta), strict=True):
-            own[:K] = values.T
-        whole[0, K:], whole[1, K:] = rows.base.T, rows.base_var.T
+        whole = np.empty((3, K + len(self.known.basis), G))
+        base, base_var = by_factor(rows.base).T, by_factor(rows.base_var).T
+        slid_rows(own, base, base_var, slide if slide.size else np.zeros((0, len(self.known.basis))), whole)
         return FactorMajor(whole[0], whole[1], whole[2], rows.tau)
 
-    def _space(self, D: int) -> tuple[Any, ...]:
+    def _space(self, D: int) -> Any:
+        try:
+            return self.spaces.pop()
+        except IndexError:  # all are in use by other threads
+            pass
         problem, N, T = self.problem, self.data.n_samples, packed_size(D)
         Y = problem.Y
         message = VIMessage(
@@ -103,9 +166,20 @@ class SmallMaskedVI(InTurn):
             packed_gram=np.zeros((1, T)),
             alpha=np.empty((D, 1)),
             prior=np.empty((D, 1)),
-            prior_row=self.constants.no_rows,
+            prior_row=self.known.constants.no_rows,
             scale=np.empty(D),
         )
-        space = (message, np.empty((N, T), Y.dtype), np.empty((D, N)), np.empty((D, D)), np.empty(2 * D + 3))
         tiles = empty_tile_sums(self.inner.blocks.n_tiles, N, D, 1)
-        return tiles, vi_scratch(Y, problem.tile, D, masked=True), space
+        numbers = (np.empty((D, N)), np.empty((D, D)), np.empty(2 * D + 3))
+        return tiles, vi_scratch(Y, problem.tile, D, masked=True), message, np.empty((N, T), Y.dtype), numbers
+
+
+def by_factors(rows: VIRows) -> FactorMajor:
+    return FactorMajor(by_factor(rows.mu), by_factor(rows.s2), by_factor(rows.eta), rows.tau)
+
+
+def sums_of(LY: Array, LL: Array, LL_share: Array, shift: Array, sums: Array) -> Sums:
+    """As `masked_sums` leaves them."""
+    K = len(LL)
+    own = Sums(LY, LL, LL_share, sums[:K], sums[K : 2 * K], elbo=VITerms(*sums[2 * K :].tolist()))
+    return own._replace(shift=shift) if len(shift) else own

@@ -47,7 +47,7 @@ class ScaleMove:
     every = 1
 
     def __call__(self, gibbs: Gibbs, state: GibbsState, rng: np.random.Generator) -> GibbsState:
-        prior, N = gibbs.prior, state.F.shape[1]
+        prior, N = gibbs.prior, gibbs.fixed.n_samples
         slab = state.alpha.reshape(len(state.alpha), -1)
         shape = 0.5 * N + slab.shape[1] * prior.loading_shape
         square = np.asarray((state.F**2).sum(axis=1))  # of activations that may be where the rows are
@@ -75,7 +75,7 @@ class RotationMove:
         K, G = len(state.alpha), gibbs.data.n_features
         if K == 1:
             return None
-        P = max(1, min(K // 2, round(self.rows / G)))
+        P = self.n_pairs(K, G)
         pairs = rng.permutation(K)[: 2 * P].reshape(P, 2)
         unequal = gibbs.groups[pairs[:, 0]] != gibbs.groups[pairs[:, 1]]
         return RotationNoise(
@@ -86,6 +86,9 @@ class RotationMove:
             angle=rng.random((P, TRIES)),
             stream=row_stream(rng),
         )
+
+    def n_pairs(self, K: int, G: int) -> int:
+        return max(1, min(K // 2, round(self.rows / G)))
 
     def exchange(self, P: int, rng: np.random.Generator) -> Array:
         return rng.random(P)
@@ -123,7 +126,7 @@ class ShearMove:
 
     def preference(self, gibbs: Gibbs, state: GibbsState) -> Array:
         """Which factors to shear along: dense ones first, judged by what the move leaves as it is."""
-        pi = gibbs.inclusion.rate(state) if len(state.pi) else gibbs.prior.inclusion_matrix().mean(axis=0)
+        pi = gibbs.rates(state)
         return np.asarray(pi / pi.sum())
 
     def log_uniform(self, shape: tuple[int, ...], rng: np.random.Generator) -> Array:

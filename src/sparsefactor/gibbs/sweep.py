@@ -17,17 +17,13 @@ from ..densities import LOG_2PI, log_gamma_density
 from ..kernels.columns import explained, fixed_of, message, noise_posterior, slab_posterior
 from ..kernels.contract import Array, GibbsColumns, GibbsRows, Message, MoveNoise, Sums
 from ..kernels.noise import column_generator
-from ..kernels.protocol import Engine
+from ..kernels.protocol import Engine, RunStart
 from ..model import Prior
 from .inclusion import inclusion_of, positive
 from .moves import Move, ScaleMove, in_one_call, noise_of
+from .run import LARGEST, rule_of
 from .state import GibbsInfo as GibbsInfo
 from .state import GibbsState as GibbsState
-
-# Of activations, which are standard normal beforehand. Residual sums of squares are differences of sums of squares,
-# known to about eps of these: where factors explain the data to within that and the prior allows noise below it,
-# precisions follow the rounding, and activations that are solved for with them may be anything.
-LARGEST = 1e100
 
 
 class Gibbs:
@@ -63,9 +59,30 @@ class Gibbs:
             state, sums = self.draw(state, key, sweep, power)
             return state, GibbsInfo(log_joint=self.log_joint(state, sums), n_active=int(sums.active.sum()))
 
-    def draw(self, state: GibbsState, key: tuple[int, int], sweep: int, power: float = 1.0) -> tuple[GibbsState, Sums]:
-        """A sweep's draw, and the sums over its rows."""
-        rng, within = column_generator(key, sweep), MoveNoise()
+    def run(self, state: GibbsState, key: tuple[int, int], sweeps: int) -> GibbsState:
+        """Where so many sweeps lead; their columns' randomness comes from one generator."""
+        rng, rule = column_generator(key, 0), rule_of(self, sweeps)
+        if rule is not None and self.shortcut is not None and self.shortcut.runs:
+            rates, logit = self.rates(state), self.inclusion.logit(state)
+            start = RunStart(state.rows, state.F, state.alpha, rates, logit, state.scale)
+            end, largest = self.shortcut.run(start, rule, key, rng)
+            check_size(largest)
+            pi = end.rate if len(state.pi) else state.pi
+            return state._replace(rows=end.rows, F=end.F, alpha=end.alpha, pi=pi, scale=end.scale)
+        for sweep in range(sweeps):
+            state = self.draw(state, key, sweep, rng=rng)[0]
+        return state
+
+    def draw(
+        self,
+        state: GibbsState,
+        key: tuple[int, int],
+        sweep: int,
+        power: float = 1.0,
+        rng: np.random.Generator | None = None,
+    ) -> tuple[GibbsState, Sums]:
+        """A sweep's draw, and the sums over its rows. rng: of the columns, where it is not the sweep's own."""
+        rng, within = rng or column_generator(key, sweep), MoveNoise()
         due = [move for move in self.moves if sweep > 0 and sweep % move.every == 0]
         if self.moves_within:
             for move in due:
@@ -93,7 +110,7 @@ class Gibbs:
     ) -> tuple[GibbsRows, Array, Sums]:
         """tau, z, l and then F. within: the noise of moves that the engine's shortcut makes first."""
         if self.shortcut is not None:
-            normal = None if self.any_normals else rng.standard_normal(state.F.shape)
+            normal = None if self.any_normals else self.normals(rng)
             drawn = self.shortcut.draw(state.rows, self.columns(state), key, sweep, power, normal, within)
             check_size(drawn.largest)
             return drawn.rows, drawn.F, drawn.sums
@@ -129,6 +146,10 @@ class Gibbs:
         """What a move's rows need of the columns."""
         return GibbsColumns(state.F, state.alpha, self.inclusion.logit(state), self.weight(state.tau), state.scale)
 
+    def rates(self, state: GibbsState) -> Array:
+        """(K,) of inclusion, learnt or given."""
+        return self.inclusion.rate(state) if len(state.pi) else self.prior.inclusion_matrix().mean(axis=0)
+
     def weight(self, tau: Array) -> Array:
         return tau if self.column_noise else self.fixed.ones
 
@@ -155,9 +176,19 @@ class Gibbs:
     def sample_f(self, state: GibbsState, sums: Sums, power: float, rng: np.random.Generator) -> Array:
         """F given the rest (2.5)."""
         weight = power * self.weight(state.tau)
-        F = self.engine.gibbs_activations(sums, weight, rng.standard_normal(state.F.shape))
+        F = self.engine.gibbs_activations(sums, weight, self.normals(rng))
         check_size(float(np.abs(F).max(initial=0.0)))
         return F
+
+    def normals(self, rng: np.random.Generator) -> Array:
+        """(K, N) of the activations; the last samples' are a root of a Wishart matrix of all they stand for (2.19)."""
+        K, data = self.prior.K, self.data
+        normal = rng.standard_normal((K, data.n_samples))
+        if data.n_gathered and data.n_folded:
+            free = data.n_gathered + data.n_folded - np.arange(K)
+            root = np.tril(normal[:, -K:], -1) + np.diag(np.sqrt(2.0 * rng.standard_gamma(0.5 * free)))
+            normal[:, -K:] = root
+        return normal
 
     def sample_tau(self, F: Array, sums: Sums, rng: np.random.Generator) -> Array:
         """Column-wise tau given the rest (2.1)."""

@@ -190,6 +190,26 @@ class ShearNoise(NamedTuple):
     stream: RowStream  # for z and l
 
 
+class RunRule(NamedTuple):
+    """What stays as it is in a run of many sweeps of Gibbs sampling, of which only the last draw counts."""
+
+    sweeps: int
+    every: int  # sweeps between moves: scale, rotation and shear
+    n_samples: float
+    n_gathered: int  # the last samples, which stand for themselves and
+    n_folded: int  # so many others (2.19)
+    n_pairs: int  # that are turned at a time
+    shears: Array  # (P,) standard deviations of proposed shears
+    directions: int  # that factors are sheared along at a time
+    kinds: NDArray[np.int64]  # (K,) of the factors, which exchange places with others of another kind
+    loading_shape: float
+    loading_rate: float
+    learnt: bool
+    a: float  # of the Beta prior on inclusion
+    b: float
+    largest: float  # that activations may be
+
+
 class RotationNoise(NamedTuple):
     """The randomness of rotations of P pairs of factors (2.10)."""
 

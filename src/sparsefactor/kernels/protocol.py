@@ -16,6 +16,7 @@ from .contract import (
     MoveNoise,
     PrecisionNoise,
     RotationNoise,
+    RunRule,
     ShearNoise,
     Sums,
     VIColumns,
@@ -29,6 +30,7 @@ class VIShortcut(Protocol):
 
     most_together: int  # trials that `together` takes at once; 1: none
     alone: bool  # whether it takes a single one, with momentum, as well
+    slides: bool  # whether `finish` takes the columns' slide into the rows' base
 
     def next_columns(self, rows: VIRows, columns: VIColumns, sums: Sums, rescale: bool) -> tuple[VIColumns, Array]:
         """The column step, each factor at its best scale if asked for, and what the rows are to be multiplied by."""
@@ -57,11 +59,23 @@ class Drawn(NamedTuple):
     largest: float  # of the activations, without sign
 
 
+class RunStart(NamedTuple):
+    """Where many sweeps of Gibbs sampling begin, or have led to."""
+
+    rows: GibbsRows
+    F: Array  # (K, N)
+    alpha: Array  # (K,)
+    rate: Array  # (K,) of inclusion
+    logit: Array  # (1 or G, K)
+    scale: Array  # (K,) of the rows' loadings
+
+
 class GibbsShortcut(Protocol):
     """Row pass and activations of a sweep of Gibbs sampling without the host in between."""
 
     takes_moves: bool  # whether `draw` makes moves first, in the order of `MoveNoise`
     draws_normals: bool  # whether the normals of the activations may be left to it
+    runs: bool  # whether it has `run`
 
     def draw(
         self,
@@ -74,6 +88,10 @@ class GibbsShortcut(Protocol):
         moves: MoveNoise,
     ) -> Drawn:
         """power: of the likelihood; normal: (K, N) standard normals, or None for the engine's own, by counter."""
+        ...
+
+    def run(self, start: RunStart, rule: RunRule, key: tuple[int, int], rng: Any) -> tuple[RunStart, float]:
+        """Many sweeps by a rule, from one generator: where they lead, and the largest activation there."""
         ...
 
 

@@ -65,11 +65,12 @@ class CAVI:
         return self.begin(self.engine.vi_place(L, Z), F, known=Z is not None)
 
     def begin(self, rows: VIRows, F: Array, *, known: bool = False) -> VIState:
-        """The state that follows from rows at point values and F (K, N); known: whether their inclusions are."""
+        """The state that follows from rows at point values and F (K, N); known: whether these are a draw of Gibbs
+        sampling, so that inclusions are known, and folded samples are as draws have them (2.19)."""
         (K, N), empty = F.shape, np.zeros(0)
         f_var = np.zeros((self.n_covariances(), K, K)) if self.joint else np.zeros((K, N))
         if self.fold is not None:
-            F, f_var = self.fold.into(F)
+            F, f_var = self.fold.from_draw(F) if known else self.fold.into(F)
         if self.data.design is not None:
             rows = self.engine.vi_regress(rows, F)
         active, l2 = self.engine.vi_counts(rows)
@@ -109,10 +110,11 @@ class CAVI:
 
     def finish(self, rows: VIRows, columns: VIColumns, scale: Array) -> VIState:
         """The row pass, and the ELBO of the state it ends in."""
-        rows, columns = self.landed(rows, columns)
+        if self.shortcut is None or not self.shortcut.slides:
+            rows, columns = self.landed(rows, columns)
         if self.shortcut is not None:
             rows, sums, terms, elbo = self.shortcut.finish(rows, columns, scale)
-            return VIState(rows, columns, sums, terms, elbo)
+            return VIState(rows, columns._replace(slide=NONE), sums, terms, elbo)
         rows, sums = self.engine.vi_row_pass(rows, self.message(columns, scale))
         terms = ELBOTerms(*map(float, elbo_terms(columns, sums, self.inclusion, self.fixed)))
         return VIState(rows, columns, sums, terms, terms.total)

@@ -20,6 +20,7 @@ from ..kernels.noise import row_stream, stream_key
 from .cavi import CAVI, VIState
 from .empty import cleared, holds_nothing
 from .factors import taken
+from .filled import Filled, filled_runs
 
 SWEEPS = 150  # of a run: shorter ones end where they began, longer ones do not find more in the same time
 USED = ("scale", "rotation", "shear")
@@ -33,6 +34,7 @@ class Hops:
     def __init__(self, cavi: CAVI, seed: int) -> None:
         self.whole, self.seed = cavi, seed
         self.kits: dict[int, tuple[CAVI, Gibbs]] = {}
+        self.fillers: dict[int, Filled | None] = {}
         self.exchangeable = cavi.n_kinds == 1 and not (
             not cavi.prior.learns_inclusion and len(cavi.prior.inclusion_matrix()) > 1
         )
@@ -44,13 +46,21 @@ class Hops:
         """
         cavi, gibbs = self.kit(self.wanted(state))
         rows, columns = self.resized(self.whole, cavi, state)
+        filled = self.filled(cavi, gibbs)
+        if filled is not None:
+            return cavi, filled.from_state(rows, columns, number, sweeps, self.seed)
         rng = np.random.default_rng([self.seed, number, 11])
-        F = np.array(columns.f_mean) if cavi.fold is None else cavi.fold.back(columns.f_mean)
+        F = np.array(columns.f_mean)
+        F = F if cavi.fold is None else cavi.fold.to_draw(F, gibbs.data.n_samples)
         draw = gibbs.begin(cavi.engine.vi_draw(rows, row_stream(rng)), F)
-        key = stream_key(self.seed, number)
-        for sweep in range(sweeps):
-            draw = gibbs.draw(draw, key, sweep)[0]
+        draw = gibbs.run(draw, stream_key(self.seed, number), sweeps)
         return cavi, cavi.begin(cavi.engine.vi_at_draw(draw.rows, draw.scale), draw.F, known=True)
+
+    def filled(self, cavi: CAVI, gibbs: Gibbs) -> Filled | None:
+        """Runs of filled data, where these can be made."""
+        if cavi.prior.K not in self.fillers:
+            self.fillers[cavi.prior.K] = filled_runs(cavi, gibbs.moves)
+        return self.fillers[cavi.prior.K]
 
     def whole_of(self, cavi: CAVI, state: VIState) -> VIState:
         """The state with as many factors as there are in all: strongest first, the ones it lacks empty."""
@@ -77,7 +87,7 @@ class Hops:
             if cavi.prior.K != K:
                 prior = replace(cavi.prior, factor_names=None).take(np.minimum(np.arange(K), cavi.prior.K - 1))
                 cavi = CAVI(data, prior, cavi.engine.with_prior(prior), joint=cavi.joint, fold=cavi.fold)
-            engine = cavi.engine if cavi.fold is None else cavi.fold.whole.engine.with_prior(cavi.prior)
+            engine = cavi.engine if cavi.fold is None else cavi.fold.engine_of_draws(cavi)
             moves = moves_for(engine, [name for name in USED if name in engine.moves])
             for move in moves:
                 move.every = EVERY  # a run is judged by where it ends, and moves take most of its time

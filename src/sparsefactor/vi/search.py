@@ -93,7 +93,7 @@ class Search:
             gibbs = self.hops.kit(cavi.prior.K)[1]
             parts = {"climb": partial(try_climb, self.cavi), "hop": partial(try_run, cavi, gibbs, EVERY)}
             self.rehearsal = Rehearsal(parts)
-        engine = cavi.engine if cavi.fold is None else self.hops.kit(cavi.prior.K)[1].engine
+        engine = cavi.engine if cavi.fold is None else cavi.fold.whole.engine.with_prior(cavi.prior)
         for number, start in enumerate(starts(engine, options.init, n_trials, options.seed)):
             state = cavi.start(start.L, start.F)
             tell = self.watcher.tell if self.watcher.is_needed else None
@@ -184,7 +184,7 @@ class Search:
         fold = self.cavi.fold
         for trial in self.trials:
             if fold is not None and trial.cavi is self.cavi:
-                trial.cavi, trial.state, trial.fallback = fold.whole, fold.unfolded(trial.state), None
+                trial.unfold(fold)
 
     # ---- beyond the race ----------------------------------------------------------------------------------------
 

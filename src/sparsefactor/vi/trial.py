@@ -15,6 +15,7 @@ from .accelerate import KEPT, Momentum
 from .assign import assignment_gain, reordered
 from .cavi import CAVI, VIState
 from .empty import emptied, holds_nothing
+from .fold import Fold
 from .shear import WORTH, best_shear, sheared
 
 # Factors are assigned to unequal inclusion priors after so many iterations, and again each time that number doubles.
@@ -82,6 +83,12 @@ class Trial:
     def begin_trace(self) -> None:
         """Forget the way here: the ELBO before was that of another model."""
         self.trace = [(self.iterations, self.elbo, self.seconds)]
+
+    def unfold(self, fold: Fold) -> None:
+        """Go on with the data as they were before samples were folded, at the end of the same way."""
+        self.cavi, self.state, self.fallback = fold.whole, fold.unfolded(self.state), None
+        if self.trace:  # a row pass may have raised the ELBO a little
+            self.trace[-1] = (self.trace[-1][0], self.elbo, self.trace[-1][2])
 
     def report(self, _: Trial | None = None) -> None:
         """Tell where this trial stands."""

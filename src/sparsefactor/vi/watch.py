@@ -116,7 +116,7 @@ class Watcher:
             best_elbo=best.elbo + self.elbo_shift,
             n_hops=self.n_hops,
             seconds=time.monotonic() - self.begun,
-        )._holding(trial.state if fold is None else fold.unfolded(trial.state), trial.cavi.engine.vi_fetch, self.unit)
+        )._holding(trial.state if fold is None else fold.shown(trial.state), trial.cavi.engine.vi_fetch, self.unit)
         if show and self.bars is not None:
             self.bars.show("VI", line(now))
         if self.callback is not None and says_stop(self.callback(now)):

@@ -129,16 +129,16 @@ def invert(A, K):
 
 
 @njit(**OPTIONS)
-def log_determinants(covariance):
-    """The sum of log |S_j| over samples (N, K, K); minus infinity where one has none."""
+def log_determinants(covariance, repeats):
+    """The sum over samples (N, K, K) of log |S_j| times repeats (N,); minus infinity where one has none."""
     N, K, _ = covariance.shape
     A, total, largest = np.empty((K * K, WIDTH)), 0.0, 0.0
     for first in range(0, N, WIDTH):
         load_covariances(first, min(WIDTH, N - first), covariance, A)
         factor(A, K, 0.0)
         for a in range(K):
-            for r in range(WIDTH):
-                total -= 2.0 * log_lane(A[a * K + a, r])
+            for r in range(min(WIDTH, N - first)):
+                total -= 2.0 * repeats[first + r] * log_lane(A[a * K + a, r])
             for r in range(WIDTH):
                 largest = max(largest, A[a * K + a, r])
     return total if largest < math.inf else -math.inf

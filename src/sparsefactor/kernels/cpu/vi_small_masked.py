@@ -72,6 +72,21 @@ def slide_along(basis, spread, f_mean, slide):
                 f_mean[k, j] -= slide[k, p] * basis[p, j]
 
 
+@njit(**EXACT)
+def slid_rows(rows, base, base_var, slide, whole):
+    """Rows of the factors, and the directions behind them with E[l] times slide besides, into (3, D, G)."""
+    (K, G), d = rows.mu.shape, base.shape[1]
+    for k in range(K):
+        for i in range(G):
+            whole[0, k, i], whole[1, k, i], whole[2, k, i] = rows.mu[k, i], rows.s2[k, i], rows.eta[k, i]
+    for p in range(d):
+        for i in range(G):
+            total = base[i, p]
+            for k in range(slide.shape[0]):
+                total += rows.eta[k, i] * rows.mu[k, i] * slide[k, p]
+            whole[0, K + p, i], whole[1, K + p, i], whole[2, K + p, i] = total, base_var[i, p], 1.0
+
+
 @njit(**OPTIONS)
 def masked_columns(rows, observed, active, l2, constants, basis, rescale, f_mean, spread, slide, small):
     """The column step but for the activations, which come in; and each factor at its best place and scale if asked for.
@@ -90,9 +105,9 @@ def masked_columns(rows, observed, active, l2, constants, basis, rescale, f_mean
     for k in range(K):
         second = 0.0
         for j in range(N):
-            second += f_mean[k, j] * f_mean[k, j] + spread[j, k, k]
+            second += f_mean[k, j] * f_mean[k, j] + constants.repeats[j] * spread[j, k, k]
         prior_part = 2.0 * constants.loading_rate * small[0, k] / small[1, k]
-        c[k] = math.sqrt((N + 2.0 * constants.loading_shape) / (second + prior_part))
+        c[k] = math.sqrt((constants.n + 2.0 * constants.loading_shape) / (second + prior_part))
         for j in range(N):
             f_mean[k, j] *= c[k]
         small[1, k] /= c[k] * c[k]
@@ -105,7 +120,7 @@ def masked_columns(rows, observed, active, l2, constants, basis, rescale, f_mean
 
 
 @njit(**OPTIONS)
-def fill_message(f_mean, spread, basis, F, share, gram, packed_gram):
+def fill_message(f_mean, spread, repeats, basis, F, share, gram, packed_gram):
     """F (N, D), the samples' shares (4.2), packed, and their sum; E|F|^2 less the log determinants, of all samples."""
     (K, N), d = f_mean.shape, basis.shape[0]
     D, T, entropy = K + d, share.shape[1], 0.0
@@ -123,14 +138,14 @@ def fill_message(f_mean, spread, basis, F, share, gram, packed_gram):
             for m in range(k, D):
                 own[offset + U(m)] = f_k * f[U(m)]
             for m in range(k, K):
-                own[offset + U(m)] += spread[U(j), U(k), U(m)]
+                own[offset + U(m)] += repeats[j] * spread[U(j), U(k), U(m)]
         for t in range(T):
             packed_gram[0, t] += own[t]
         for t in range(T):
             share[j, t] = own[t]
         for k in range(K):
-            entropy += spread[j, k, k]
-    entropy -= log_determinants(spread)
+            entropy += repeats[j] * spread[j, k, k]
+    entropy -= log_determinants(spread, repeats)
     for k in range(D):
         offset = packed_offset(k, D)
         for m in range(k, D):
@@ -175,9 +190,10 @@ def masked_message(columns, constants, base_precision, basis, G, message, terms)
     """
     f_mean, spread, a_shape, a_rate, pi_a, pi_b, scale = columns
     F, gram, share, packed_gram, alpha, prior, _, whole_scale = message
-    K, N = f_mean.shape
+    K = f_mean.shape[0]
     terms[1] = constants.log_out
-    terms[2] = 0.5 * (K * N - fill_message(f_mean, spread, basis, F, share, gram, packed_gram))
+    entropy = fill_message(f_mean, spread, constants.repeats, basis, F, share, gram, packed_gram)
+    terms[2] = 0.5 * (K * constants.n - entropy)
     terms[4] = 0.0
     terms[5] = 0.0
     for k in range(K):

@@ -1,0 +1,155 @@
+"""Many sweeps of Gibbs sampling of small, complete data in one compiled call, of which only the last draw counts.
+
+The sweeps are those of gibbs_small.py. What they draw, and in which order, is what gibbs/sweep.py and gibbs/moves.py
+draw from the same generator, to the bit: these are the texts to read, and a test holds this to them.
+"""
+
+# mypy: allow-untyped-defs
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..contract import TRIES, RotationNoise, RowStream, ShearNoise
+from .compiled import STRICT, njit
+from .gibbs_small import LEAST, small_sweep
+
+LEAST_RATE, MOST_RATE = 1e-300, 1.0 - 2.0**-53
+
+
+@njit(**STRICT)
+def draw_stream(rng):
+    a, b, c = rng.integers(0, 4294967296), rng.integers(0, 4294967296), rng.integers(0, 4294967296)
+    return RowStream(np.uint64(a), np.uint64(b), np.uint64(c))
+
+
+@njit(**STRICT)
+def draw_scales(rng, rule, F, alpha, scale):
+    """(2.9)"""
+    K, N = F.shape
+    c = np.empty(K)
+    for k in range(K):
+        c[k] = rng.standard_gamma(0.5 * rule.n_samples + rule.loading_shape)
+    for k in range(K):
+        square = 0.0
+        for j in range(N):
+            square += F[k, j] * F[k, j]
+        c[k] = math.sqrt(max(c[k] / (0.5 * square + rule.loading_rate * alpha[k]), LEAST))
+        for j in range(N):
+            F[k, j] *= c[k]
+        alpha[k] *= c[k] * c[k]
+        scale[k] /= c[k]
+
+
+@njit(**STRICT)
+def draw_rotation(rng, rule, K):
+    """The noise of RotationMove (2.10)."""
+    P = rule.n_pairs
+    pairs = np.empty((P, 2), np.int64)
+    order = rng.permutation(K)
+    for p in range(P):
+        pairs[p, 0], pairs[p, 1] = order[2 * p], order[2 * p + 1]
+    exchange, height, bracket, angle = np.empty(P), np.empty(P), np.empty(P), np.empty((P, TRIES))
+    for p in range(P):
+        u = rng.random()
+        exchange[p] = u if rule.kinds[pairs[p, 0]] != rule.kinds[pairs[p, 1]] else 1.0
+    for p in range(P):
+        height[p] = math.log(rng.random())
+    for p in range(P):
+        bracket[p] = rng.random()
+    for p in range(P):
+        for t in range(TRIES):
+            angle[p, t] = rng.random()
+    return RotationNoise(pairs, exchange, height, bracket, angle, draw_stream(rng))
+
+
+@njit(**STRICT)
+def draw_shear(rng, rule, rate):
+    """The noise of ShearMove (2.11)."""
+    D, K, P = rule.directions, len(rate), len(rule.shears)
+    step, log_uniform, order = np.empty((D, K, P)), np.empty((D, K, P)), np.empty(D, np.int64)
+    for d in range(D):
+        for k in range(K):
+            for p in range(P):
+                step[d, k, p] = rng.standard_normal() * rule.shears[p]
+    total = 0.0
+    for k in range(K):
+        total += rate[k]
+    bounds = np.empty(K)
+    upper = 0.0
+    for k in range(K):
+        upper += rate[k] / total
+        bounds[k] = upper
+    for d in range(D):
+        u = rng.random()
+        order[d] = 0
+        while order[d] < K - 1 and bounds[order[d]] / upper <= u:
+            order[d] += 1
+    for d in range(D):
+        for k in range(K):
+            for p in range(P):
+                log_uniform[d, k, p] = math.log(rng.random())
+    return ShearNoise(order, step, log_uniform, draw_stream(rng))
+
+
+@njit(**STRICT)
+def draw_normals(rng, n_gathered, n_folded, normal):
+    """Of the activations; the last samples' are a root of the Wishart matrix of all that they stand for (2.19)."""
+    K, N = normal.shape
+    for k in range(K):
+        for j in range(N):
+            normal[k, j] = rng.standard_normal()
+    if n_folded > 0:
+        first, n = N - n_gathered, n_gathered + n_folded
+        for k in range(K):
+            normal[k, first + k] = math.sqrt(2.0 * rng.standard_gamma(0.5 * (n - k)))
+            for m in range(k + 1, K):
+                normal[k, first + m] = 0.0
+
+
+@njit(**STRICT)
+def draw_slabs(rng, rule, G, active, l2, alpha, rate, logit):
+    """alpha, and inclusion rates where they are learnt (2.7, 2.8)."""
+    K = len(alpha)
+    for k in range(K):
+        alpha[k] = rng.standard_gamma(rule.loading_shape + 0.5 * active[k])
+    for k in range(K):
+        alpha[k] = max(alpha[k] / (rule.loading_rate + 0.5 * l2[k]), LEAST)
+    if rule.learnt:
+        for k in range(K):
+            rate[k] = min(max(rng.beta(rule.a + active[k], rule.b + G - active[k]), LEAST_RATE), MOST_RATE)
+        for k in range(K):
+            logit[0, k] = math.log(rate[k]) - math.log1p(-rate[k])
+
+
+@njit(**STRICT)
+def small_run(problem, space, rule, slab, still, rows, F, alpha, rate, logit, scale, key0, key1, rng):
+    """Sweeps from rows (Z, L, tau), F, alpha, rates, their log odds and the loadings' scale, all of them in place.
+
+    still: the noise of no moves. Returns the largest of the last activations, not a number or beyond the rule's where
+    the run ended early.
+    """
+    (K, N), G = F.shape, rows[1].shape[0]
+    weight, normal = np.ones(N), np.empty((K, N))
+    LY, LL, small, told = np.empty((K, N)), np.empty((K, K)), np.empty(2 * K + 3), np.empty(N + K + 1)
+    for sweep in range(rule.sweeps):
+        rotation, shear, column, precision = still
+        if sweep > 0 and sweep % rule.every == 0:
+            draw_scales(rng, rule, F, alpha, scale)
+            if K > 1:
+                rotation = draw_rotation(rng, rule, K)
+                shear = draw_shear(rng, rule, rate)
+        draw_normals(rng, rule.n_gathered, rule.n_folded, normal)
+        moves = (rotation, shear, column, precision)
+        stream = RowStream(key0, key1, np.uint64(sweep))
+        columns = (F, alpha, logit, weight, scale)
+        small_sweep(
+            problem, space, rows, columns, 1.0, False, slab, moves, stream, normal, rows, F, LY, LL, small, told
+        )
+        if not told[N + K] < rule.largest:
+            break
+        scale[:] = 1.0
+        draw_slabs(rng, rule, G, small[:K], small[K : 2 * K], alpha, rate, logit)
+    return told[N + K]
