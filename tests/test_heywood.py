@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -25,10 +26,15 @@ def with_copies(scale: float = 1.0) -> np.ndarray:
     return scale * X
 
 
+@cache
+def fitted(scale: float, standardised: bool) -> sf.VIPosterior:
+    return sf.fit_vi(with_copies(scale), n_factors=4, scale=standardised, seed=0)
+
+
 @pytest.mark.parametrize("scale", [1.0, 1e-3])
 @pytest.mark.parametrize("standardised", [False, True])
 def test_near_copies_are_named_in_any_units(scale: float, standardised: bool) -> None:
-    p = sf.fit_vi(with_copies(scale), n_factors=4, scale=standardised, seed=0)
+    p = fitted(scale, standardised)
     assert set(nearly_noiseless(p)) == {7, 21}
     said = heywood_sentence(p)
     assert str(p.feature_names[7]) in said
@@ -38,8 +44,7 @@ def test_near_copies_are_named_in_any_units(scale: float, standardised: bool) ->
 
 
 def test_the_share_is_the_noise_over_the_variance() -> None:
-    X = with_copies()
-    p = sf.fit_vi(X, n_factors=4, seed=0)
+    X, p = with_copies(), fitted(1.0, False)
     np.testing.assert_allclose(noise_share(p), 1.0 / p.noise_precision_mean / X.var(axis=0), rtol=1e-9)
 
 
@@ -57,7 +62,7 @@ def test_draws_name_them() -> None:
 
 
 def test_the_command_line_names_them(tmp_path: Path) -> None:
-    p = sf.fit_vi(with_copies(), n_factors=4, seed=0)
+    p = fitted(1.0, False)
     p.save(tmp_path / "fit.sf")
     told = CliRunner().invoke(app, ["summary", str(tmp_path / "fit.sf")])
     assert heywood_sentence(p)[:60] in " ".join(told.stdout.split())

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import threading
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -171,6 +172,12 @@ def test_one_call_at_a_time() -> None:
     sf.sample(SIM.X, PRIOR, **SHORT, n_jobs=3, callback=alone)
 
 
+@cache
+def whole_run() -> sf.MCMCPosterior:
+    """What a run that nobody stops has drawn."""
+    return sf.sample(SIM.X, PRIOR, **SHORT)
+
+
 def same_draws(cut: sf.MCMCPosterior, whole: sf.MCMCPosterior) -> None:
     """The first draws of some of the chains of `whole`, and means that are theirs."""
     raw, full = cut.unlabelled_draws()["posterior"], whole.unlabelled_draws()["posterior"]
@@ -187,7 +194,7 @@ def test_sample_stops_with_the_draws_so_far(tmp_path, on_disk, n_jobs, stop, cha
     path = tmp_path / "run" if on_disk else None
     chain, kept = stop
     enough = Seen(lambda now: (now.chain, now.kept) == (chain, kept))
-    whole = sf.sample(SIM.X, PRIOR, **SHORT)
+    whole = whole_run()
     mc = sf.sample(SIM.X, PRIOR, **SHORT, n_jobs=n_jobs, path=path, callback=enough)
     if chains is not None:
         assert list(mc.chain_numbers) == chains
@@ -223,7 +230,7 @@ def test_an_interrupt_in_a_callback_saves_the_run(tmp_path) -> None:
         if now.sweep == 20:
             raise KeyboardInterrupt
 
-    whole = sf.sample(SIM.X, PRIOR, **SHORT)
+    whole = whole_run()
     with pytest.raises(KeyboardInterrupt):
         sf.sample(SIM.X, PRIOR, **SHORT, path=tmp_path / "run", callback=interrupt)
     later = Seen()

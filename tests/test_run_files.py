@@ -13,6 +13,7 @@ import tracemalloc
 import warnings
 import zlib
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -89,14 +90,36 @@ def damage(path: Path, other: Path, short: bytes, how: str) -> None:
         file.write_bytes(contents[how]())
 
 
-@pytest.mark.parametrize("how", DAMAGE)
-def test_damaged_draws_are_named_on_load_read_resume_and_extension(tmp_path, how):
-    path = tmp_path / "run"
+class Extended(NamedTuple):
+    """A run that was extended, and what a test that damages it needs."""
+
+    path: Path
+    mc: sf.MCMCPosterior
+    short: bytes  # the first chunk of chain 1 when the run had 70 draws
+    kept: Path  # a copy
+    other: Path  # another run
+
+    def restored(self) -> Extended:
+        shutil.rmtree(self.path)
+        shutil.copytree(self.kept, self.path)
+        return self
+
+
+@pytest.fixture(scope="module")
+def extended(tmp_path_factory) -> Extended:
+    folder = tmp_path_factory.mktemp("extended")
+    path = folder / "run"
     sample(path, n_draws=70)
     short = chunk_file(path, 1, 0).read_bytes()
     mc = sample(path)
-    sample(tmp_path / "other")
-    damage(path, tmp_path / "other", short, how)
+    sample(folder / "other")
+    return Extended(path, mc, short, shutil.copytree(path, folder / "kept"), folder / "other")
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_damaged_draws_are_named_on_load_read_resume_and_extension(extended, how):
+    path, mc, short, _, other = extended.restored()
+    damage(path, other, short, how)
     message = rf"must be on disk, whole.*chain-1.000000.draws' {DAMAGE[how]}.*restore it from a copy"
     with pytest.raises(ValueError, match=message):
         sf.load(path)

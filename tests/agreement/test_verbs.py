@@ -35,9 +35,9 @@ RNG = np.random.default_rng(0)
 ORDER = np.array([3, 0, 1, 2, 8, 7, 6, 5, 4])
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture(params=ENGINES, scope="module")
 def made(request):
-    """Case, engine, and the engine's own rows of both methods after a pass."""
+    """Case, engine, and the engine's own rows of both methods after a pass; verbs leave what they are given."""
     case = make_case(SHAPE, "feature", per_row=False)
     engine = ENGINES[request.param](case.data, case.prior)
     message = make_message(case, np.full(case.F.shape, 0.1))

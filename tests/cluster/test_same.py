@@ -168,35 +168,47 @@ def test_little_data_are_fitted_by_the_client(client, sim, store, caplog):
     assert sum("fitted here, not on the cluster" in line for line in caplog.messages) == 2
 
 
-def sources(store, sim, folder):
+def in_parquet(sim, folder):
     folder.mkdir()
     frame = pd.DataFrame(sim.X, columns=[f"g{i}" for i in range(G)])
     for number, rows in enumerate((slice(0, 15), slice(15, N))):
         frame.iloc[rows].to_parquet(folder / f"{number}.parquet", index=False)
-    return {
-        "zarr path": store,
-        "zarr array": zarr.open(store, mode="r"),
-        "dask array": dask_array.from_zarr(store),
-        "Parquet folder": folder,
-    }
+    return folder
+
+
+SOURCES = {
+    "zarr path": lambda store, sim, folder: store,
+    "zarr array": lambda store, sim, folder: zarr.open(store, mode="r"),
+    "dask array": lambda store, sim, folder: dask_array.from_zarr(store),
+    "Parquet folder": lambda store, sim, folder: in_parquet(sim, folder),
+}
+
+
+def answers(X, p, client=None):
+    """What every call that takes data on disk makes of them."""
+    fit = sf.fit_vi(X, n_factors=3, n_trials=1, max_iter=20, client=client)
+    drawn = loadings(sf.sample(X, **{**DRAWS, "n_chains": 1, "n_draws": 2}, client=client))
+    compared = sf.compare(X, {"3": sf.Prior(n_factors=3)}, n_masks=2, n_trials=1, max_iter=10, client=client)
+    arrays = drawn, p.transform(X, client=client), p.impute(X, client=client)
+    return fit, list(compared.runs["log_density"]), arrays
+
+
+@pytest.fixture(scope="module")
+def in_memory(sim, expected):
+    return answers(sim.X, expected)
 
 
 @pytest.mark.filterwarnings("ignore::sparsefactor.SamplingWarning", "ignore::sparsefactor.ConvergenceWarning")
-@pytest.mark.parametrize("kind", ["zarr path", "zarr array", "dask array", "Parquet folder"])
+@pytest.mark.parametrize("kind", SOURCES)
 @pytest.mark.parametrize("by", [pytest.param("workers", marks=pytest.mark.slow), "this process"])
-def test_every_call_takes_every_kind_of_source(client, by_rows, sim, store, expected, tmp_path, kind, by):
+def test_every_call_takes_every_kind_of_source(client, by_rows, sim, store, expected, in_memory, tmp_path, kind, by):
     pytest.importorskip("pyarrow")
-    there = client if by == "workers" else None
-    X = sources(store, sim, tmp_path / "parts")[kind]
-    settings = {"n_factors": 3, "n_trials": 1, "max_iter": 20}
-    assert same(sf.fit_vi(sim.X, **settings), sf.fit_vi(X, **settings, client=there))
-    draws = {**DRAWS, "n_chains": 1, "n_draws": 2}
-    assert np.array_equal(loadings(sf.sample(sim.X, **draws)), loadings(sf.sample(X, **draws, client=there)))
-    priors, compared = {"3": sf.Prior(n_factors=3)}, {"n_masks": 2, "n_trials": 1, "max_iter": 10}
-    one, other = sf.compare(sim.X, priors, **compared), sf.compare(X, priors, **compared, client=there)
-    assert list(one.runs["log_density"]) == list(other.runs["log_density"])
-    assert np.array_equal(expected.transform(sim.X), expected.transform(X, client=there))
-    assert np.array_equal(expected.impute(sim.X), expected.impute(X, client=there))
+    fit, compared, arrays = in_memory
+    X = SOURCES[kind](store, sim, tmp_path / "parts")
+    found_fit, found_compared, found_arrays = answers(X, expected, client if by == "workers" else None)
+    assert same(fit, found_fit)
+    assert compared == found_compared
+    assert all(np.array_equal(one, other) for one, other in zip(arrays, found_arrays, strict=True))
 
 
 def test_many_workers_add_up_among_themselves(by_rows, sim, expected, monkeypatch):

@@ -57,6 +57,7 @@ def direct_elbo(data: Data, prior: Prior, q: Q) -> float:
     alpha, log_alpha = q.alpha_shape / q.alpha_rate, digamma(q.alpha_shape) - np.log(q.alpha_rate)
     l_mean, l_square = q.eta * q.mu, q.eta * (q.mu**2 + q.s2)
     total = 0.0
+    ff = [np.outer(q.f_mean[:, j], q.f_mean[:, j]) + q.f_cov[j] for j in range(N)]
     for i in range(G):
         ll = np.outer(l_mean[i], l_mean[i])
         ll[np.diag_indices(K)] = l_square[i]
@@ -64,17 +65,16 @@ def direct_elbo(data: Data, prior: Prior, q: Q) -> float:
             if not observed[i, j]:
                 continue
             n = {"feature": i, "shared": 0, "sample": j}[prior.noise]
-            ff = np.outer(q.f_mean[:, j], q.f_mean[:, j]) + q.f_cov[j]
-            square = data.Y[i, j] ** 2 - 2 * data.Y[i, j] * l_mean[i] @ q.f_mean[:, j] + np.sum(ll * ff)
+            square = data.Y[i, j] ** 2 - 2 * data.Y[i, j] * l_mean[i] @ q.f_mean[:, j] + np.sum(ll * ff[j])
             total += 0.5 * (log_tau[n] - np.log(2 * np.pi) - tau[n] * square)
     total += np.sum(q.eta * 0.5 * (prior.by_row(log_alpha) - np.log(2 * np.pi)) - 0.5 * prior.by_row(alpha) * l_square)
     if isinstance(prior.inclusion, Beta):
         both = digamma(q.pi_a + q.pi_b)
         log_in, log_out = digamma(q.pi_a) - both, digamma(q.pi_b) - both
         a, b = prior.inclusion.a, prior.inclusion.b
-        log_norm = stats.beta(a, b).logpdf(0.5) - (a - 1) * np.log(0.5) - (b - 1) * np.log(0.5)
+        log_norm = stats.beta.logpdf(0.5, a, b) - (a - 1) * np.log(0.5) - (b - 1) * np.log(0.5)
         total += np.sum((a - 1) * log_in + (b - 1) * log_out + log_norm)
-        total += np.sum(stats.beta(q.pi_a, q.pi_b).entropy())
+        total += np.sum(stats.beta.entropy(q.pi_a, q.pi_b))
         log_in, log_out = prior.by_row(log_in), prior.by_row(log_out)
     else:
         log_in, log_out = np.log(prior.inclusion_matrix()), np.log(1 - prior.inclusion_matrix())
@@ -84,32 +84,54 @@ def direct_elbo(data: Data, prior: Prior, q: Q) -> float:
         (q.tau_shape, q.tau_rate, tau, log_tau, prior.noise_shape, prior.noise_rate),
         (q.alpha_shape, q.alpha_rate, alpha, log_alpha, prior.loading_shape, prior.loading_rate),
     ):
-        constant = stats.gamma(a, scale=1 / b).logpdf(1.0) + b
+        constant = stats.gamma.logpdf(1.0, a, scale=1 / b) + b
         total += np.sum((a - 1) * log_mean - b * mean + constant)
-        total += np.sum(stats.gamma(shape, scale=1 / rate).entropy())
+        total += np.sum(stats.gamma.entropy(shape, scale=1 / rate))
     total += np.sum(0.5 * q.eta * (np.log(2 * np.pi * q.s2) + 1) - xlogy(q.eta, q.eta) - xlogy(1 - q.eta, 1 - q.eta))
-    total += sum(stats.multivariate_normal(np.zeros(K), cov).entropy() for cov in q.f_cov)
+    total += 0.5 * np.sum(np.linalg.slogdet(2 * np.pi * np.e * q.f_cov)[1])
     return float(total)
 
 
 def monte_carlo_elbo(data: Data, prior: Prior, q: Q, n: int, seed: int = 0) -> tuple[float, float]:
     """The mean of log p - log q over draws from q, and its standard error."""
     rng = np.random.default_rng(seed)
-    N = q.f_mean.shape[1]
-    values = np.empty(n)
-    for t in range(n):
-        Z = rng.random(q.eta.shape) < q.eta
-        L = np.where(Z, q.mu + np.sqrt(q.s2) * rng.standard_normal(q.mu.shape), 0.0)
-        F = np.stack([rng.multivariate_normal(q.f_mean[:, j], q.f_cov[j]) for j in range(N)], axis=1)
-        tau = rng.gamma(q.tau_shape) / q.tau_rate
-        alpha = rng.gamma(q.alpha_shape) / q.alpha_rate
-        pi = rng.beta(q.pi_a, q.pi_b) if len(q.pi_a) else None
-        log_q = np.sum(np.where(Z, np.log(q.eta), np.log(1 - q.eta)))
-        log_q += np.sum(stats.norm.logpdf(L, q.mu, np.sqrt(q.s2))[Z])
-        log_q += sum(stats.multivariate_normal.logpdf(F[:, j], q.f_mean[:, j], q.f_cov[j]) for j in range(N))
-        log_q += np.sum(stats.gamma.logpdf(tau, q.tau_shape, scale=1 / q.tau_rate))
-        log_q += np.sum(stats.gamma.logpdf(alpha, q.alpha_shape, scale=1 / q.alpha_rate))
-        if pi is not None:
-            log_q += np.sum(stats.beta.logpdf(pi, q.pi_a, q.pi_b))
-        values[t] = log_joint(data, prior, L=L, F=F, Z=Z, tau=tau, alpha=alpha, pi=pi) - log_q
+    Z = rng.random((n, *q.eta.shape)) < q.eta
+    drawn = draws_of(q, Z, n, rng)
+    log_q = log_density_of(q, Z, drawn) + summed(np.where(Z, np.log(q.eta), np.log(1 - q.eta)))
+    pi = rng.beta(q.pi_a, q.pi_b, (n, *q.pi_a.shape)) if len(q.pi_a) else None
+    if pi is not None:
+        log_q += summed(stats.beta.logpdf(pi, q.pi_a, q.pi_b))
+    values = np.array(
+        [
+            log_joint(data, prior, Z=Z[t], pi=None if pi is None else pi[t], **{k: v[t] for k, v in drawn.items()})
+            for t in range(n)
+        ]
+    )
+    values -= log_q
     return float(values.mean()), float(values.std(ddof=1) / np.sqrt(n))
+
+
+def draws_of(q: Q, Z: Array, n: int, rng: np.random.Generator) -> dict[str, Array]:
+    """n draws from q given Z (n, G, K), but for what inclusion has."""
+    N = q.f_mean.shape[1]
+    F = [rng.multivariate_normal(q.f_mean[:, j], q.f_cov[j], n) for j in range(N)]
+    return {
+        "L": np.where(Z, q.mu + np.sqrt(q.s2) * rng.standard_normal(Z.shape), 0.0),
+        "F": np.stack(F, axis=2),
+        "tau": rng.gamma(q.tau_shape, size=(n, *q.tau_shape.shape)) / q.tau_rate,
+        "alpha": rng.gamma(q.alpha_shape, size=(n, *q.alpha_shape.shape)) / q.alpha_rate,
+    }
+
+
+def log_density_of(q: Q, Z: Array, drawn: dict[str, Array]) -> Array:
+    """(n,) log q of what draws_of has drawn, given Z."""
+    found = summed(np.where(Z, stats.norm.logpdf(drawn["L"], q.mu, np.sqrt(q.s2)), 0.0))
+    for j in range(q.f_mean.shape[1]):
+        found += stats.multivariate_normal.logpdf(drawn["F"][:, :, j], q.f_mean[:, j], q.f_cov[j])
+    found += summed(stats.gamma.logpdf(drawn["tau"], q.tau_shape, scale=1 / q.tau_rate))
+    return found + summed(stats.gamma.logpdf(drawn["alpha"], q.alpha_shape, scale=1 / q.alpha_rate))
+
+
+def summed(values: Array) -> Array:
+    """(n,) the sums over all axes but the first."""
+    return values.reshape(len(values), -1).sum(axis=1)

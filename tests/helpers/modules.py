@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 from scipy.special import digamma, xlogy
-from tests.helpers.elbo import Q, direct_elbo
+from tests.helpers.elbo import Q, direct_elbo, draws_of, log_density_of, summed
 from tests.helpers.problems import random_vi_state
 
 from sparsefactor.data import Data
@@ -67,14 +67,14 @@ def direct_module_elbo(data: Data, prior: Prior, q: Q, rows: VIRows, columns: VI
             total += rows.member[i, m] * part - xlogy(rows.member[i, m], rows.member[i, m])
     total += base + row_mean
     a, b = prior.inclusion.a, prior.inclusion.b
-    log_norm = stats.beta(a, b).logpdf(0.5) - (a - 1) * half - (b - 1) * half
+    log_norm = stats.beta.logpdf(0.5, a, b) - (a - 1) * half - (b - 1) * half
     used = np.where(np.arange(M + 1) < M, own, 1 - own)  # the probability that a rate is one of the model's
     total += np.sum(used * ((a - 1) * each_in + (b - 1) * each_out + log_norm))
-    total += np.sum(used * stats.beta(columns.pi_a, columns.pi_b).entropy())
+    total += np.sum(used * stats.beta.entropy(columns.pi_a, columns.pi_b))
     total += np.sum(np.log(0.5) - xlogy(own, own) - xlogy(1 - own, 1 - own))
-    flat = stats.dirichlet(np.full(M, 1 / M))
-    total += (1 / M - 1) * log_w.sum() + flat.logpdf(np.full(M, 1 / M)) - (1 / M - 1) * M * np.log(1 / M)
-    total += stats.dirichlet(columns.w_shape).entropy()
+    flat = np.full(M, 1 / M)
+    total += (1 / M - 1) * log_w.sum() + stats.dirichlet.logpdf(flat, flat) - (1 / M - 1) * M * np.log(1 / M)
+    total += stats.dirichlet.entropy(columns.w_shape)
     return float(total)
 
 
@@ -88,26 +88,20 @@ def monte_carlo_module_elbo(
 ) -> tuple[float, float]:
     """The mean of log p - log q over draws from q, and its standard error."""
     rng = np.random.default_rng(0)
-    N, (G, M) = q.f_mean.shape[1], rows.member.shape
-    values = np.empty(n)
-    for t in range(n):
-        member = np.array([rng.choice(M, p=p) for p in rows.member])
-        eta = rows.within[np.arange(G), :, member]
-        Z = rng.random(eta.shape) < eta
-        L = np.where(Z, q.mu + np.sqrt(q.s2) * rng.standard_normal(q.mu.shape), 0.0)
-        F = np.stack([rng.multivariate_normal(q.f_mean[:, j], q.f_cov[j]) for j in range(N)], axis=1)
-        tau, alpha = rng.gamma(q.tau_shape) / q.tau_rate, rng.gamma(q.alpha_shape) / q.alpha_rate
-        pi, w = rng.beta(columns.pi_a, columns.pi_b), rng.dirichlet(columns.w_shape)
-        own = rng.random(len(columns.own)) < columns.own
-        used = np.where(np.arange(M + 1) < M, own[:, None], ~own[:, None])
-        log_q = np.sum(np.log(rows.member[np.arange(G), member])) + np.sum(np.where(Z, np.log(eta), np.log(1 - eta)))
-        log_q += np.sum(stats.norm.logpdf(L, q.mu, np.sqrt(q.s2))[Z])
-        log_q += sum(stats.multivariate_normal.logpdf(F[:, j], q.f_mean[:, j], q.f_cov[j]) for j in range(N))
-        log_q += np.sum(stats.gamma.logpdf(tau, q.tau_shape, scale=1 / q.tau_rate))
-        log_q += np.sum(stats.gamma.logpdf(alpha, q.alpha_shape, scale=1 / q.alpha_rate))
-        log_q += np.sum(stats.beta.logpdf(pi, columns.pi_a, columns.pi_b)[used])
-        log_q += np.sum(np.log(np.where(own, columns.own, 1 - columns.own)))
-        log_q += stats.dirichlet.logpdf(w, columns.w_shape)
-        log_p = log_joint(data, prior, L=L, F=F, Z=Z, tau=tau, alpha=alpha, pi=pi, member=member, own=own, w=w)
-        values[t] = log_p - log_q
+    G, M = rows.member.shape
+    member = (rng.random((n, G, 1)) > np.cumsum(rows.member, axis=1)[:, :-1]).sum(axis=2)
+    eta = rows.within[np.arange(G), :, member]
+    Z = rng.random(eta.shape) < eta
+    drawn = draws_of(q, Z, n, rng)
+    pi, w = rng.beta(columns.pi_a, columns.pi_b, (n, *columns.pi_a.shape)), rng.dirichlet(columns.w_shape, n)
+    own = rng.random((n, len(columns.own))) < columns.own
+    used = np.where(np.arange(M + 1) < M, own[:, :, None], ~own[:, :, None])
+    log_q = log_density_of(q, Z, drawn) + summed(np.log(rows.member[np.arange(G), member]))
+    log_q += summed(np.where(Z, np.log(eta), np.log(1 - eta)))
+    log_q += summed(np.where(used, stats.beta.logpdf(pi, columns.pi_a, columns.pi_b), 0.0))
+    log_q += summed(np.log(np.where(own, columns.own, 1 - columns.own)))
+    log_q += stats.dirichlet.logpdf(w.T, columns.w_shape)
+    drawn |= {"Z": Z, "pi": pi, "member": member, "own": own, "w": w}
+    log_p = [log_joint(data, prior, **{name: values[t] for name, values in drawn.items()}) for t in range(n)]
+    values = np.array(log_p) - log_q
     return float(values.mean()), float(values.std(ddof=1) / np.sqrt(n))

@@ -281,7 +281,7 @@ class CpuEngine(CpuSamples, CpuMoves, RowVerbs):
         seen_by = [seen._replace(logit_row=by_rows(seen.logit_row, own)) for own in self.blocks.rows]
 
         def args(b: int, p: int, own: slice) -> tuple[Any, ...]:
-            rows_of = (self.blocks.problems[b], seen_by[b], of(rows, b), of(after, b), noise)
+            rows_of = (self.blocks.problems[b], seen_by[b], of(rows, b)[:3], of(after, b)[:3], noise)
             return (*rows_of, self.blocks.of_tiles(tiles, b, own), scratch[p])
 
         (totals,) = self.passes.run(gibbs_tiles, self.gibbs_rounds, args, [tiles])

@@ -71,7 +71,7 @@ def drawn(own: Taken, turn: Any, prior: Prior, alpha: Array, noise: PrecisionNoi
             noise_shape=float(prior.noise_shape),
             noise_rate=own.noise_rate[part],
             group=own.group[part],
-            by_sample=empty,
+            by_sample=empty.reshape(0, 1),
             listed=np.zeros(0, np.uint8),
             first=int(turn[part.start]),
         )

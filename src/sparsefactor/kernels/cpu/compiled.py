@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numba
+import numpy as np
 from numba.core import caching, config
 from numba.core.compiler_lock import global_compiler_lock
 
@@ -32,6 +33,8 @@ STRICT: dict[str, Any] = {**OPTIONS, "fastmath": False}
 INLINE: dict[str, Any] = {**OPTIONS, "forceinline": True}
 INLINE_EXACT: dict[str, Any] = {**EXACT, "forceinline": True}
 INLINE_STRICT: dict[str, Any] = {**STRICT, "forceinline": True}
+# For a kernel that is given a bare 0 by another, Numba takes the 0 for a type of its own and compiles once more.
+ZERO = np.int64(0)
 
 
 class CacheWarning(UserWarning):

@@ -12,7 +12,7 @@ import numpy as np
 from ..contract import Array
 from .column import draw_columns
 from .columns import draw_shared
-from .compiled import OPTIONS, STRICT, njit
+from .compiled import OPTIONS, STRICT, ZERO, njit
 from .gibbs_rows import GibbsMessage, GibbsScratch, gibbs_scratch, gibbs_tiles
 from .moves import BATCH, FIELDS, MoveColumns, MoveRows, open_rows
 from .precision import draw_precisions, weighted_sums
@@ -123,7 +123,7 @@ def open_small(problem, space):
     """Rows and columns before a move."""
     open_columns(space.columns, space.weight)
     rows, n_tiles = space.rows, space.sums.shape[0]
-    open_rows(0, n_tiles, rows, problem.Y, rows.Z, rows.L, space.columns.weighted, space.scale, space.product)
+    open_rows(ZERO, n_tiles, rows, problem.Y, rows.Z, rows.L, space.columns.weighted, space.scale, space.product)
 
 
 @njit(**OPTIONS)
@@ -133,7 +133,7 @@ def draw_own_parts(problem, space, noise):
     rows, C, M = space.rows, space.C, space.M
     n_tiles, K, N = C.shape
     G = rows.L.shape[0]
-    weighted_sums(0, n_tiles, problem, rows.L, rows.tau, C, M)
+    weighted_sums(ZERO, n_tiles, problem, rows.L, rows.tau, C, M)
     step = 1
     while step < n_tiles:
         for t in range(0, n_tiles - step, 2 * step):
@@ -145,9 +145,9 @@ def draw_own_parts(problem, space, noise):
         LL[k, k] += 1.0
     first = min(start + n_rows, G)
     Z, L, tau, logit, alpha, state = rows.Z, rows.L, rows.tau, rows.logit, space.alpha, space.state
-    draw_precisions(start, first, 0, problem, Z, L, tau, LY, LL, state, alpha, logit, stream)
+    draw_precisions(start, first, ZERO, problem, Z, L, tau, LY, LL, state, alpha, logit, stream)
     last = min(start + n_rows - G, start)  # the first rows come after the last
-    draw_precisions(0, last, first - start, problem, Z, L, tau, LY, LL, state, alpha, logit, stream)
+    draw_precisions(ZERO, last, first - start, problem, Z, L, tau, LY, LL, state, alpha, logit, stream)
     for k in range(K):
         LL[k, k] -= 1.0
     draw_shared(LY, LL, np.ones(N), normal, space.columns.F)
@@ -201,11 +201,11 @@ def small_sweep(
         space.weight[j] = power * columns[3][j]
     open_columns(own, space.weight)
     gibbs_tiles(
-        0, n_tiles, problem, space.message, (rows.Z, rows.L, rows.tau), after, stream, space.tiles, space.scratch
+        ZERO, n_tiles, problem, space.message, (rows.Z, rows.L, rows.tau), after, stream, space.tiles, space.scratch
     )
     add_tiles(space.tiles, LY, LL, small)
     if each:
-        draw_each(0, N, LY, LL, space.no_share, space.weight, normal, F)
+        draw_each(ZERO, N, LY, LL, space.no_share, space.weight, normal, F)
     else:
         draw_shared(LY, LL, space.weight, normal, F)
     largest = 0.0

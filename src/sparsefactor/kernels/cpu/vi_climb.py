@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..contract import Array
-from .compiled import EXACT, STRICT, njit
+from .compiled import EXACT, STRICT, ZERO, njit
 from .vi_rows import FactorMajor
 from .vi_small import small_columns, small_finish
 
@@ -82,7 +82,7 @@ def small_climb(slots, elbo, pi_a, pi_b, learnt, constants, problem, space, pace
     K, N = previous.shape
     G = float(problem.Y.shape[0])
     further = np.empty((K, N))
-    now, iterations, steps, settled = 0, 0, 0, False
+    now, iterations, steps, settled = ZERO, 0, 0, False
     while iterations < pace.iterations and not settled:
         then, before, taken = 1 - now, elbo, False
         here, sums = slots.f_mean[then], slots.sums[now]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ..contract import Array
 from .columns import independent_shared, joint_shared
-from .compiled import EXACT, njit
+from .compiled import EXACT, ZERO, njit
 from .lanes import LANES
 from .tiles import TileSums, add_tiles
 from .vi_lanes import FIELDS
@@ -81,8 +81,8 @@ def carve(space, constants, tile, n_tiles, K, N, scale):
     narrow, own = own[: tile * K], own[tile * K :]
     own_LY, own = own[: K * N].reshape(K, N), own[K * N :]
     F = own[: N * K].reshape(N, K)
-    none = constants.no_share
-    message = VIMessage(F, gram, none, none, alpha, prior, constants.no_rows, scale)
+    none, none_own = constants.no_share, own[:0].reshape(0, K)
+    message = VIMessage(F, gram, none_own, none, alpha, prior, constants.no_rows, scale)
     tiles = TileSums(LY, LL, included, l2, terms)
     scratch = VIScratch(
         lanes[: FIELDS * LANES],
@@ -97,7 +97,7 @@ def carve(space, constants, tile, n_tiles, K, N, scale):
         by_factor[3],
         by_factor[4],
         by_factor[5],
-        none,
+        none_own,
         none,
         constants.no_rows,
     )
@@ -264,7 +264,7 @@ def small_finish(
         else:
             logit = constants.logit[k]
         prior[k, 0] = logit + 0.5 * (digamma(a_shape[k]) - math.log(a_rate[k]) - math.log(alpha[k, 0]))
-    vi_tiles(0, tiles.LY.shape[0], problem, message, before, after, tiles, scratch, None, None)
+    vi_tiles(ZERO, tiles.LY.shape[0], problem, message, before, after, tiles, scratch, None, None)
     add_tiles(tiles, LY, LL, sums)
     for m in range(3):
         sums[2 * K + m] += constants.row_terms[m]
