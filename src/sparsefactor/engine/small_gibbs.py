@@ -110,7 +110,7 @@ class SmallGibbs:
         F, alpha, rate, logit, scale = map(np.array, columns)
         space = self._space()
         hold_single_blas_thread()
-        known = self.problem, space, rule, self.slab, self.still, own, F, alpha, rate, logit, scale
+        known = self.problem, space, rule, own, F, alpha, rate, logit, scale
         largest = small_run(*known, np.uint64(key[0]), np.uint64(key[1]), rng)
         self.spaces.append(space)
         Z, L, tau = own

@@ -13,8 +13,9 @@ import math
 import numpy as np
 
 from ..contract import TRIES, RotationNoise, RowStream, ShearNoise
+from .columns import draw_shared
 from .compiled import STRICT, njit
-from .gibbs_small import LEAST, small_sweep
+from .gibbs_small import LEAST, largest_of, load_small, pass_small, turn_small
 
 LEAST_RATE, MOST_RATE = 1e-300, 1.0 - 2.0**-53
 
@@ -125,31 +126,29 @@ def draw_slabs(rng, rule, G, active, l2, alpha, rate, logit):
 
 
 @njit(**STRICT)
-def small_run(problem, space, rule, slab, still, rows, F, alpha, rate, logit, scale, key0, key1, rng):
+def small_run(problem, space, rule, rows, F, alpha, rate, logit, scale, key0, key1, rng):
     """Sweeps from rows (Z, L, tau), F, alpha, rates, their log odds and the loadings' scale, all of them in place.
 
-    still: the noise of no moves. Returns the largest of the last activations, not a number or beyond the rule's where
-    the run ended early.
+    Returns the largest of the last activations, infinite or beyond the rule's where the run ended early.
     """
     (K, N), G = F.shape, rows[1].shape[0]
-    weight, normal = np.ones(N), np.empty((K, N))
-    LY, LL, small, told = np.empty((K, N)), np.empty((K, K)), np.empty(2 * K + 3), np.empty(N + K + 1)
+    weight, normal, largest = np.ones(N), np.empty((K, N)), 0.0
+    LY, LL, small = np.empty((K, N)), np.empty((K, K)), np.empty(2 * K + 3)
     for sweep in range(rule.sweeps):
-        rotation, shear, column, precision = still
-        if sweep > 0 and sweep % rule.every == 0:
+        due = sweep > 0 and sweep % rule.every == 0
+        if due:
             draw_scales(rng, rule, F, alpha, scale)
-            if K > 1:
-                rotation = draw_rotation(rng, rule, K)
-                shear = draw_shear(rng, rule, rate)
+        load_small(space, rows, (F, alpha, logit, weight, scale))
+        if due and K > 1:
+            rotation, shear = draw_rotation(rng, rule, K), draw_shear(rng, rule, rate)
+            turn_small(problem, space, rotation, shear)
         draw_normals(rng, rule.n_gathered, rule.n_folded, normal)
-        moves = (rotation, shear, column, precision)
         stream = RowStream(key0, key1, np.uint64(sweep))
-        columns = (F, alpha, logit, weight, scale)
-        small_sweep(
-            problem, space, rows, columns, 1.0, False, slab, moves, stream, normal, rows, F, LY, LL, small, told
-        )
-        if not told[N + K] < rule.largest:
+        pass_small(problem, space, weight, 1.0, stream, rows, LY, LL, small)
+        draw_shared(LY, LL, space.weight, normal, F)
+        largest = largest_of(F)
+        if not largest < rule.largest:
             break
         scale[:] = 1.0
         draw_slabs(rng, rule, G, small[:K], small[K : 2 * K], alpha, rate, logit)
-    return told[N + K]
+    return largest

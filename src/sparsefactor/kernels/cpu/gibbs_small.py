@@ -154,18 +154,10 @@ def draw_own_parts(problem, space, noise):
 
 
 @njit(**STRICT)
-def small_sweep(
-    problem, space, before, columns, power, each, slab, moves, stream, normal, after, F, LY, LL, small, told
-):
-    """From rows and columns before to rows after and F, with the sums of that draw.
-
-    before, after: (Z, L, tau); columns: F, alpha (K,), logit, weight, scale; each: whether samples differ in weight;
-    moves: their noise, empty for those that are not made; small: as add_tiles leaves it; told: (N + K + 1,) what F
-    explains of each sample, its sums of squares, and its largest entry.
-    """
-    rows, own, n_tiles = space.rows, space.columns, space.sums.shape[0]
-    (G, K), N = rows.L.shape, F.shape[1]
-    rotation, shear, column, precision = moves
+def load_small(space, before, columns):
+    """Rows and columns before a sweep, at scale one, into the working space."""
+    rows, own = space.rows, space.columns
+    (G, K), N = rows.L.shape, own.F.shape[1]
     for i in range(G):
         rows.tau[i] = before[2][i]
         for k in range(K):
@@ -180,12 +172,81 @@ def small_sweep(
             own.F[k, j] = columns[0][k, j]
     for j in range(N):
         space.weight[j] = columns[3][j]
+
+
+@njit(**STRICT)
+def turn_small(problem, space, rotation, shear):
+    """The moves of 2.10 and 2.11, of which each may be made or not."""
+    rows, own, n_tiles = space.rows, space.columns, space.sums.shape[0]
     if rotation.pairs.shape[0] > 0:
         open_small(problem, space)
         rotate_pairs(None, n_tiles, rows, space.sums, own, space.alpha, *rotation[:])
     if shear.order.shape[0] > 0:
         open_small(problem, space)
         shear_directions(None, n_tiles, rows, space.sums, own, space.alpha, 1, *shear[:])
+
+
+@njit(**STRICT)
+def pass_small(problem, space, weight, power, stream, after, LY, LL, small):
+    """The row pass, and its sums."""
+    rows, own, n_tiles = space.rows, space.columns, space.sums.shape[0]
+    for k in range(rows.L.shape[1]):
+        space.by_row[0, k] = space.alpha[k, 0]
+    for j in range(own.F.shape[1]):
+        space.weight[j] = power * weight[j]
+    open_columns(own, space.weight)
+    gibbs_tiles(
+        ZERO, n_tiles, problem, space.message, (rows.Z, rows.L, rows.tau), after, stream, space.tiles, space.scratch
+    )
+    add_tiles(space.tiles, LY, LL, small)
+
+
+@njit(**STRICT)
+def largest_of(F):
+    """Without sign; infinite where one is no number."""
+    largest = 0.0
+    for k in range(F.shape[0]):
+        for j in range(F.shape[1]):
+            largest = max(largest, abs(F[k, j]))
+            if not abs(F[k, j]) <= largest:
+                return np.inf
+    return largest
+
+
+@njit(**STRICT)
+def tell_small(F, LY, LL, told):
+    """What F explains of each sample, its sums of squares, and its largest entry, infinite where one is no number."""
+    K, N = F.shape
+    for k in range(K):
+        told[N + k] = 0.0
+        for j in range(N):
+            told[N + k] += F[k, j] * F[k, j]
+    told[N + K] = largest_of(F)
+    for j in range(N):
+        taken = 0.0
+        for k in range(K):
+            inner = 2.0 * LY[k, j]
+            for m in range(K):
+                inner -= LL[k, m] * F[m, j]
+            taken += F[k, j] * inner
+        told[j] = taken
+
+
+@njit(**STRICT)
+def small_sweep(
+    problem, space, before, columns, power, each, slab, moves, stream, normal, after, F, LY, LL, small, told
+):
+    """From rows and columns before to rows after and F, with the sums of that draw.
+
+    before, after: (Z, L, tau); columns: F, alpha (K,), logit, weight, scale; each: whether samples differ in weight;
+    moves: their noise, empty for those that are not made; small: as add_tiles leaves it; told: (N + K + 1,) as
+    `tell_small` leaves it.
+    """
+    rows, own, n_tiles = space.rows, space.columns, space.sums.shape[0]
+    K, N = F.shape
+    rotation, shear, column, precision = moves
+    load_small(space, before, columns)
+    turn_small(problem, space, rotation, shear)
     if column.order.shape[0] > 0:
         open_small(problem, space)
         draw_columns(None, n_tiles, rows, space.sums, own, space.alpha, space.rates, *slab[:], *column[:])
@@ -195,34 +256,9 @@ def small_sweep(
                 space.rates[0, k] = min(max(space.rates[0, k], LEAST_ODDS), MOST_ODDS)
     if precision.n_rows > 0:
         draw_own_parts(problem, space, precision)
-    for k in range(K):
-        space.by_row[0, k] = space.alpha[k, 0]
-    for j in range(N):
-        space.weight[j] = power * columns[3][j]
-    open_columns(own, space.weight)
-    gibbs_tiles(
-        ZERO, n_tiles, problem, space.message, (rows.Z, rows.L, rows.tau), after, stream, space.tiles, space.scratch
-    )
-    add_tiles(space.tiles, LY, LL, small)
+    pass_small(problem, space, columns[3], power, stream, after, LY, LL, small)
     if each:
         draw_each(ZERO, N, LY, LL, space.no_share, space.weight, normal, F)
     else:
         draw_shared(LY, LL, space.weight, normal, F)
-    largest = 0.0
-    for k in range(K):
-        total = 0.0
-        for j in range(N):
-            total += F[k, j] * F[k, j]
-            largest = max(largest, abs(F[k, j]))
-            if not abs(F[k, j]) <= largest:
-                largest = np.inf
-        told[N + k] = total
-    told[N + K] = largest
-    for j in range(N):
-        taken = 0.0
-        for k in range(K):
-            inner = 2.0 * LY[k, j]
-            for m in range(K):
-                inner -= LL[k, m] * F[m, j]
-            taken += F[k, j] * inner
-        told[j] = taken
+    tell_small(F, LY, LL, told)

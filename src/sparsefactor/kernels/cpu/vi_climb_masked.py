@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..contract import Array
-from .compiled import EXACT, njit
+from .compiled import EXACT, ZERO, njit
 from .sample_lanes import joint_each
 from .shares import vi_shares
 from .vi_climb import extrapolate, later_of
@@ -56,8 +56,8 @@ def masked_pass(f_mean, spread, small, pi_a, pi_b, learnt, known, data, before, 
     G, N, T = float(after.tau.shape[0]), f_mean.shape[1], shares.shape[1]
     columns = (f_mean, spread, small[0], small[1], a, b, small[4])
     masked_message(columns, known.constants, known.base_precision, known.basis, G, message, out[5])
-    vi_tiles(0, tiles.LY.shape[0], problem, message, before, after, tiles, scratch, mask, groups)
-    vi_shares(0, N, 0, problem.by_sample.shape[0], problem, after, T, True, shares)
+    vi_tiles(ZERO, tiles.LY.shape[0], problem, message, before, after, tiles, scratch, mask, groups)
+    vi_shares(ZERO, N, ZERO, problem.by_sample.shape[0], problem, after, T, True, shares)
     return masked_sums(tiles, shares, known.constants, known.n_observed, known.basis, G, numbers, out)
 
 
@@ -72,11 +72,11 @@ def masked_climb(slots, elbo, pi_a, pi_b, learnt, known, data, space, pace, t, p
     (K, N), d = previous.shape, known.basis.shape[0]
     D, G = K + d, slots.rows.shape[2]
     further, slide, whole = np.empty((K, N)), np.zeros((K, d)), np.empty((3, D, G))
-    now, iterations, steps, settled = 0, 0, 0, False
+    now, iterations, steps, settled = ZERO, 0, 0, False
     while iterations < pace.iterations and not settled:
         then, before, taken = 1 - now, elbo, False
         here, spread, sums, small = slots.f_mean[then], slots.spread[then], slots.sums[now], slots.small[then]
-        joint_each(0, N, slots.LY[now], slots.LL[now], slots.LL_share[now], known.constants.ones, here, spread)
+        joint_each(ZERO, N, slots.LY[now], slots.LL[now], slots.LL_share[now], known.constants.ones, here, spread)
         block = slots.rows[now]
         mu, s2, eta, tau = rows_of(block, D)
         own = FactorMajor(mu[:K], s2[:K], eta[:K], tau)
