@@ -69,6 +69,14 @@ class Hops:
         rows, columns = self.resized(cavi, self.whole, state)
         return self.whole.finish(rows, columns, np.ones(self.whole.prior.K))
 
+    def narrowed(self, state: VIState) -> tuple[CAVI, VIState]:
+        """The state without most of its empty factors, where it has more than a run needs."""
+        K = self.wanted(state)
+        if K >= self.whole.prior.K:
+            return self.whole, state
+        cavi = self.kit(K)[0]
+        return cavi, cavi.finish(*self.resized(self.whole, cavi, state), np.ones(K))
+
     def wanted(self, state: VIState) -> int:
         """How many factors a run needs."""
         K = self.whole.prior.K

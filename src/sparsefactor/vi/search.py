@@ -41,9 +41,9 @@ SINGLE = 1e-7  # of the ELBO, which sums over data of single precision do not te
 ENOUGH = 3  # finalists that must agree, or else the search goes on
 LINEAGES = 2  # finalists that go on
 TURNS = 2  # hops by a rotation before each by Gibbs sampling
-PATIENCE, LAST_PATIENCE = 18, 36  # hops in a row that find nothing better, of each lineage and of the best at the end
+PATIENCE, LAST_PATIENCE = 18, 60  # hops in a row that find nothing better, of each lineage and of the best at the end
 RETURNS = 7  # hops that end where they began, and nothing better in between: this neighbourhood is known
-MOST_HOPS = 240  # in all
+MOST_HOPS = 480  # in all
 CONFIRMING = 50  # sweeps of a hop that confirms what all finalists agree on, where there is nothing to turn
 HOP_ITERATIONS = 1000  # of the climb after a hop
 SHRINKING = WEAKEST * (FIRST_LOOK + 1) + CANDIDATES * SETTLE  # iterations that it takes to give up a factor
@@ -257,9 +257,10 @@ class Search:
         """Where a hop leads to before it climbs: a rotation, or a run of Gibbs sampling."""
         if number % (TURNS + 1) < TURNS:
             self.rehearsal.wait("climb")
-            new = turned(self.cavi, state, np.random.default_rng([self.options.seed, number, 12]))
+            cavi, own = self.hops.narrowed(state)
+            new = turned(cavi, own, np.random.default_rng([self.options.seed, number, 12]))
             if new is not None:
-                return self.cavi, new
+                return cavi, new
         self.rehearsal.wait("hop")
         return self.hops.from_state(state, number, sweeps)
 
