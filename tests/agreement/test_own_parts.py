@@ -51,7 +51,7 @@ def noise_for(n_rows: int = 15, seed: int = 1):
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize(("missing", "directions"), [(0.3, 0), (0.3, 1), (0.0, 2), (0.3, 2)])
+@pytest.mark.parametrize(("missing", "directions"), [(0.3, 0), (0.3, 1), (0.7, 1), (0.0, 2), (0.3, 2)])
 @pytest.mark.parametrize(
     ("inclusion", "groups"),
     [(0.5, None), (Beta(1.0, 2.0), [0, 1, 2] * 6), (np.full((G, K), 0.4), None)],

@@ -34,19 +34,26 @@ def open_parts(Y, seen, first, basis, base, L, tau, R, told, M):
                         total -= base[i, d] * basis[d, s]
                 R[i, s] = total
     told[:] = 0.0
-    M[:] = 0.0
-    l = np.empty(K)
+    l, whole = np.empty(K), np.zeros((K, K))
     for i in range(G):
         for k in range(K):
             l[k] = tau[i] * L[i, k]
+            for q in range(K):
+                whole[k, q] += l[k] * L[i, q]
         for s in range(R.shape[1]):
             for k in range(K):
                 told[s, k] += l[k] * R[i, s]
-        for p in range(P):
-            if seen[p, i]:
+    for p in range(P):
+        fewer_missing = 2 * np.sum(seen[p]) > G  # what is less is added up
+        sign = -1.0 if fewer_missing else 1.0
+        M[p] = 0.0
+        if fewer_missing:
+            M[p] = whole
+        for i in range(G):
+            if seen[p, i] != fewer_missing:
                 for k in range(K):
                     for q in range(K):
-                        M[p, k, q] += l[k] * L[i, q]
+                        M[p, k, q] += sign * tau[i] * L[i, k] * L[i, q]
 
 
 @njit(**OPTIONS)
