@@ -10,6 +10,9 @@ import pytest
 import sparsefactor as sf
 from sparsefactor.mcmc import stretches, until
 from sparsefactor.mcmc.chain import Chain
+from sparsefactor.mcmc.clock import Clock
+from sparsefactor.mcmc.elsewhere import starts_elsewhere
+from sparsefactor.preparation import prepared
 from sparsefactor.vi.trial import Trial
 
 PRIOR = sf.Prior(n_factors=2, inclusion=0.5)
@@ -151,6 +154,27 @@ def test_searches_for_starts_share_a_third_of_the_time(X, monkeypatch, tmp_path,
     np.testing.assert_array_equal(lp[1][:, :10], lp[0])
     whole = sf.sample(X, PRIOR, **(settings | {"until": None}))  # of searches that were not cut
     assert np.any(whole.draws["sample_stats"]["lp"].values != lp[0])
+
+
+def test_searches_on_workers_have_the_time_of_those_that_run_at_once(X, monkeypatch):
+    """Of four chains two workers make two at a time, so that each has half of a third."""
+    work = Work(monkeypatch, iteration=1.0)
+    monkeypatch.setattr("sparsefactor.vi.trial.AT_ONCE", AT_ONCE)
+    data, prior = prepared(X, PRIOR, None, center=True, scale=False, covariates=None, covariate_loadings="flat")
+    asked = []
+
+    def call(function, *args, name):
+        asked.append(args[-1])
+        return function(data, *args)
+
+    call.threads = 2
+    clock = Clock(90.0)
+    found = list(starts_elsewhere(call, prior, "auto", 4, 0, clock))
+    assert asked == [15.0] * 4
+    assert clock.cut == 4
+    assert work.iterations < 4 * (15 + AT_ONCE)
+    assert all(np.all(np.isfinite(start.F)) for start in found)
+    assert Clock(None).for_search(4) is None
 
 
 def test_a_search_with_no_time_gives_a_start(X, monkeypatch):

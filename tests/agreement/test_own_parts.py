@@ -119,6 +119,11 @@ def test_samples_with_the_same_holes_lie_side_by_side():
 def test_large_data_and_other_noise_are_left_out(monkeypatch):
     data = data_with(0.3, 1)
     assert "noise" not in build_engine(data, prior_for(K, noise="sample"), "cpu", 1).moves
+    # The directions do not count: on workers, where they are out of sight, the same data must be small.
+    monkeypatch.setattr("sparsefactor.engine.own_parts.SMALL", G * N * K**2)
+    for engine in (build_engine(data, prior_for(K), "cpu", 1), DaskEngine(data, prior_for(K), Here(1))):
+        assert "noise" in engine.moves
     monkeypatch.setattr("sparsefactor.engine.own_parts.SMALL", G * N)
+    assert "noise" not in DaskEngine(data, prior_for(K), Here(1)).moves
     assert "noise" not in build_engine(data, prior_for(K), "cpu", 1).moves
     assert "noise" not in build_engine(data_with(0.3, 0), prior_for(K), "cpu", 1).moves

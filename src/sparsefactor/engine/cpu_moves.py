@@ -156,7 +156,7 @@ class CpuMoves:
 
     def precisions_of(self, data: Data, prior: Prior) -> Any:
         """`gibbs_precisions` of these data, which are ours with a design; None where they are too large."""
-        return OwnParts(data, prior).draw if self.has_own_parts else None
+        return OwnParts(data, prior).draw if is_small(data, prior) and self.exchange is HERE else None
 
     def _draw_precisions(
         self,

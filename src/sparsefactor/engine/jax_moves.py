@@ -98,7 +98,7 @@ class JaxMoves:
 
     def precisions_of(self, data: Data, prior: Prior) -> Any:
         """`gibbs_precisions` of these data, which may be ours with a design; None where they are too large."""
-        return draw_here(self, OwnParts(data, prior)) if self.has_own_parts else None
+        return draw_here(self, OwnParts(data, prior)) if is_small(data, prior) else None
 
 
 def free(rows: GibbsRows) -> GibbsRows:

@@ -89,7 +89,8 @@ class Pinned(RowVerbs):
     @property
     def moves(self) -> tuple[str, ...]:
         """Those of the engine inside; what belongs to one feature where it can be drawn beside given activations."""
-        return tuple(name for name in self.inner.moves if name != "noise" or self.own_precisions is not None)
+        others = tuple(name for name in self.inner.moves if name != "noise")
+        return others if self.own_precisions is None else (*others, "noise")
 
     @computed
     def own_precisions(self) -> Any:
