@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -243,12 +244,14 @@ def test_starts_and_chains_share_one_engine(easy, monkeypatch, init, modules):
 
 
 def test_moves_that_the_engine_has_not_are_refused_or_left_out(easy):
+    by_sample = replace(PRIOR, noise="sample")
+    with pytest.raises(ValueError, match=r"for 'cpu' .*; got 'noise'; leave it out"):
+        sf.sample(easy.X, by_sample, **SHORT, moves=["scale", "noise"])
+    made, whole = (sf.sample(easy.X, prior, **SHORT).record["settings"]["moves"] for prior in (by_sample, PRIOR))
+    assert whole == [*made, "noise"]
     X = easy.X.copy()
     X[0, 0] = np.nan
-    with pytest.raises(ValueError, match=r"for 'cpu' .*; got 'noise'; leave it out"):
-        sf.sample(X, PRIOR, **SHORT, moves=["scale", "noise"])
-    by_default, whole = (sf.sample(values, PRIOR, **SHORT).record["settings"]["moves"] for values in (X, easy.X))
-    assert whole == [*by_default, "noise"]
+    assert sf.sample(X, PRIOR, **SHORT).record["settings"]["moves"] == whole
 
 
 def test_numpy_numbers_are_numbers(easy, tmp_path):

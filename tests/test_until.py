@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 import sparsefactor as sf
-from sparsefactor.mcmc import until
+from sparsefactor.mcmc import stretches, until
+from sparsefactor.mcmc.chain import Chain
+from sparsefactor.mcmc.clock import Clock
+from sparsefactor.mcmc.elsewhere import starts_elsewhere
+from sparsefactor.preparation import prepared
+from sparsefactor.vi.trial import Trial
 
 PRIOR = sf.Prior(n_factors=2, inclusion=0.5)
 SETTINGS = {"n_chains": 2, "n_warmup": 30, "seed": 1}
@@ -49,23 +54,141 @@ def test_a_run_that_may_not_go_on_says_so(X, monkeypatch):
         sf.sample(X, PRIOR, n_draws=5, until="converged", **SETTINGS)
 
 
+# ---- time, by a clock that goes by what is done -------------------------------------------------------------------
+
+
+class Work:
+    """A clock: a sweep of a chain takes 0.05 s, to judge draws 0.02 s each, an iteration of VI as long as is said."""
+
+    def __init__(self, monkeypatch, iteration: float) -> None:
+        self.now, self.iterations, self.made = 0.0, 0, []
+        advance, judge, step, climbed = Chain.advance, until.judge, Trial.step, Trial.climbed
+
+        def advanced(chain):
+            self.now += 0.05
+            advance(chain)
+
+        def judged(result):
+            self.made.append(result.permutations.shape[1])
+            self.now += 0.02 * self.made[-1]
+            return judge(result)._replace(ok=False)
+
+        def stepped(trial):
+            self.count(1, iteration)
+            return step(trial)
+
+        def climbed_so_far(trial, after, converged, way, seconds):
+            self.count(len(way), iteration)
+            climbed(trial, after, converged, way, seconds)
+
+        monkeypatch.setattr(Chain, "advance", advanced)
+        monkeypatch.setattr(until, "judge", judged)
+        monkeypatch.setattr(Trial, "step", stepped)
+        monkeypatch.setattr(Trial, "climbed", climbed_so_far)
+        monkeypatch.setattr("sparsefactor.mcmc.clock.time", SimpleNamespace(monotonic=lambda: self.now))
+
+    def count(self, iterations: int, each: float) -> None:
+        self.iterations += iterations
+        self.now += each * iterations
+
+
+ALONE = SETTINGS | {"n_jobs": 1}
+AT_ONCE = 3  # iterations between two looks at the clock
+
+
 def test_the_last_stretch_is_as_long_as_the_time_that_is_left(X, monkeypatch):
-    """By a clock that goes by the draws: 10 cost a second, and so do 10 sweeps of the warm-up."""
-    made = []
-    judged = until.judge
+    """30 sweeps and a first stretch of 10 draws take 4 s of two chains and 0.2 s to judge: 40 draws end at 8.0 s.
 
-    def looked_at(result):
-        made.append(result.permutations.shape[1])
-        return judged(result)._replace(ok=False)
-
-    monkeypatch.setattr(until, "judge", looked_at)
-    clock = SimpleNamespace(monotonic=lambda: 0.1 * (made[-1] + SETTINGS["n_warmup"]) if made else 0.0)
-    monkeypatch.setattr(until, "time", clock)
-    with pytest.warns(sf.SamplingWarning, match="stopped with 38 draws a chain: a quarter more"):
-        mc = sf.sample(X, PRIOR, n_draws=10, until="converged", max_seconds=7.1, **SETTINGS)
-    assert made == [10, 20, 38]
+    At 5.6 s, with 20 draws, nine tenths of 2.4 s are left, less 0.4 s: for 14 draws more of 0.1 + 0.02 s each.
+    """
+    work = Work(monkeypatch, iteration=0.0)
+    with pytest.warns(sf.SamplingWarning, match="stopped with 34 draws a chain: a quarter more"):
+        mc = sf.sample(X, PRIOR, n_draws=10, until="converged", max_seconds=8.0, **ALONE)
+    assert work.made == [10, 20, 34]
     monkeypatch.undo()
-    same_draws(mc, sf.sample(X, PRIOR, n_draws=38, **SETTINGS))
+    same_draws(mc, sf.sample(X, PRIOR, n_draws=34, **SETTINGS))
+
+
+def test_what_the_searches_took_is_not_counted_as_sweeps(X, monkeypatch):
+    """Searches that end in time, however long they take, leave the time of a draw as it is."""
+    plain = Work(monkeypatch, iteration=0.0)
+    with pytest.warns(sf.SamplingWarning, match="stopped with"):
+        sf.sample(X, PRIOR, n_draws=10, until="converged", max_seconds=1e6, **ALONE)
+    monkeypatch.undo()
+    work = Work(monkeypatch, iteration=1.0)
+    took = float(plain.iterations)
+    whole = 8.0 + took  # as above, and the searches
+    monkeypatch.setattr("sparsefactor.mcmc.clock.SEARCHING", (took + 1.0) / whole * 2.0)
+    with pytest.warns(sf.SamplingWarning, match="stopped with 34 draws a chain: a quarter more"):
+        mc = sf.sample(X, PRIOR, n_draws=10, until="converged", max_seconds=whole, **ALONE)
+    assert work.iterations == plain.iterations
+    assert work.made == [10, 20, 34]
+    assert "cut short" not in mc.record["ended"]
+
+
+@pytest.mark.parametrize(("init", "iteration"), [("auto", 1.0), ("optima", 4.0)])
+def test_searches_for_starts_share_a_third_of_the_time(X, monkeypatch, tmp_path, init, iteration):
+    work = Work(monkeypatch, iteration)
+    settings = ALONE | {"n_chains": 3, "init": init, "n_draws": 10, "until": "converged"}
+    monkeypatch.setattr(until, "DOUBLINGS", 0)
+    monkeypatch.setattr("sparsefactor.vi.trial.AT_ONCE", AT_ONCE)
+    begun = []
+
+    def begin(engine, prior, chain, *args):
+        begun.append(work.now)
+        return sought(engine, prior, chain, *args)
+
+    name = "searched_start" if init == "auto" else "optimum_start"
+    sought = getattr(stretches, name)
+    monkeypatch.setattr(stretches, name, begin)
+    with pytest.warns(sf.SamplingWarning, match="stopped with 10 draws"):
+        mc = sf.sample(X, PRIOR, max_seconds=90.0, path=tmp_path / "run", precision="double", **settings)
+    took = np.diff([*begun, iteration * work.iterations])
+    shares = [(30 - at) / left for at, left in zip(begun, (3, 2, 1), strict=True)]
+    assert np.all((took >= shares) & (took < np.add(shares, iteration * AT_ONCE)))
+    assert mc.record["ended"].endswith("; 3 of 3 searches for a start were cut short")
+    # Whoever goes on with it has these starts.
+    monkeypatch.undo()
+    more = sf.sample(X, PRIOR, path=tmp_path / "run", precision="double", **(settings | {"n_draws": 20, "until": None}))
+    lp = [one.draws["sample_stats"]["lp"].values for one in (mc, more)]
+    np.testing.assert_array_equal(lp[1][:, :10], lp[0])
+    whole = sf.sample(X, PRIOR, **(settings | {"until": None}))  # of searches that were not cut
+    assert np.any(whole.draws["sample_stats"]["lp"].values != lp[0])
+
+
+def test_searches_on_workers_have_the_time_of_those_that_run_at_once(X, monkeypatch):
+    """Of four chains two workers make two at a time, so that each has half of a third."""
+    work = Work(monkeypatch, iteration=1.0)
+    monkeypatch.setattr("sparsefactor.vi.trial.AT_ONCE", AT_ONCE)
+    data, prior = prepared(X, PRIOR, None, center=True, scale=False, covariates=None, covariate_loadings="flat")
+    asked = []
+
+    def call(function, *args, name):
+        asked.append(args[-1])
+        return function(data, *args)
+
+    call.threads = 2
+    clock = Clock(90.0)
+    found = list(starts_elsewhere(call, prior, "auto", 4, 0, clock))
+    assert asked == [15.0] * 4
+    assert clock.cut == 4
+    assert work.iterations < 4 * (15 + AT_ONCE)
+    assert all(np.all(np.isfinite(start.F)) for start in found)
+    assert Clock(None).for_search(4) is None
+
+
+def test_a_search_with_no_time_gives_a_start(X, monkeypatch):
+    Work(monkeypatch, iteration=1.0)
+    with pytest.warns(sf.SamplingWarning, match="a quarter more"):
+        mc = sf.sample(X, PRIOR, n_draws=5, until="converged", max_seconds=0, **ALONE)
+    assert mc.record["ended"].endswith("; 2 of 2 searches for a start were cut short")
+    assert np.all(np.isfinite(mc.draws["sample_stats"]["lp"]))
+
+
+def test_a_callback_that_ends_a_search_is_still_refused(X, monkeypatch):
+    Work(monkeypatch, iteration=1.0)
+    with pytest.raises(RuntimeError, match="a run must have a draw before it is stopped"):
+        sf.sample(X, PRIOR, until="converged", max_seconds=1e6, callback=lambda now: True, **ALONE)
 
 
 def test_without_until_it_ends_as_asked(X):

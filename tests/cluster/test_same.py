@@ -48,13 +48,17 @@ def test_draws_are_the_same_and_a_run_goes_on_without_the_cluster(client, sim, s
 
 @pytest.mark.filterwarnings("ignore::sparsefactor.SamplingWarning")
 def test_what_draws_explain_is_summed_where_the_data_are(client, by_rows, sim, store, monkeypatch):
-    """With covariates, too, no row of the data comes to the client."""
-    age = np.random.default_rng(0).standard_normal((N, 1))
-    here = sf.sample(sim.X, **DRAWS, covariates=age)
+    """With covariates, too, no row of the data comes to the client, but of small data for the move "noise"."""
+    age, moves = np.random.default_rng(0).standard_normal((N, 1)), ("scale", "rotation", "shear", "column")
+    here = sf.sample(sim.X, **DRAWS, covariates=age, moves=moves)
     monkeypatch.setattr("sparsefactor.engine.dask.cluster.Cluster.rows", None)
-    there = sf.sample(store, **DRAWS, covariates=age, client=client)
+    there = sf.sample(store, **DRAWS, covariates=age, client=client, moves=moves)
     for by in ("feature", "factor"):
         assert np.array_equal(here.variance_explained(by=by), there.variance_explained(by=by))
+    monkeypatch.undo()
+    runs = [sf.sample(X, **DRAWS, covariates=age, client=where) for X, where in ((sim.X, None), (store, client))]
+    assert "noise" in runs[1].record["settings"]["moves"]
+    np.testing.assert_array_equal(*(run.draws["sample_stats"]["lp"] for run in runs))
 
 
 @pytest.mark.slow

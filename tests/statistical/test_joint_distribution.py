@@ -124,10 +124,11 @@ def compiled(data, prior):
     return Gibbs(data, prior, build_engine(data, prior, "cpu", n_threads=1))
 
 
-def move_scores(move, missing, replicates):
+def move_scores(move, missing, replicates, design=None):
     # Factors as unequal as can be: a wrong turn or exchange of them shows.
     inclusion = [0.1, 0.9] if move.name == "rotation" else [0.3, 0.7]
-    return joint_scores(prior_of(inclusion), compiled, missing=missing, replicates=replicates, moves=[move])
+    settings = {"missing": missing, "replicates": replicates, "design": design}
+    return joint_scores(prior_of(inclusion), compiled, moves=[move], **settings)
 
 
 class ScaleForgetsAlpha(MOVES["scale"]):
@@ -179,6 +180,21 @@ class OwnForgetsSlab(MOVES["noise"]):
     def columns(self, gibbs, state):
         columns = gibbs.columns(state)
         return columns._replace(alpha=columns.alpha * 2.0)
+
+
+class NoiseForgetsHoles(MOVES["noise"]):
+    """Takes what is missing for zeros that were observed."""
+
+    def __call__(self, gibbs, state, rng):
+        return super().__call__(compiled(replace(gibbs.data, observed=None), gibbs.prior), state, rng)
+
+
+class NoiseForgetsDirections(MOVES["noise"]):
+    """Leaves in the data what the directions explain."""
+
+    def __call__(self, gibbs, state, rng):
+        plain = compiled(replace(gibbs.data, design=None), gibbs.prior)
+        return super().__call__(plain, state, rng)
 
 
 class BoldShear(MOVES["shear"]):
@@ -238,20 +254,6 @@ def test_columns_pass_where_rates_are_learnt_and_wrong_ones_fail():
     )
     assert np.abs(right).max() < LIMIT
     assert np.abs(wrong).max() > 2 * LIMIT
-
-
-@pytest.mark.statistical
-@pytest.mark.parametrize("replicates", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
-def test_noise_drawn_without_activations_passes(replicates):
-    assert np.abs(move_scores(MOVES["noise"](), False, replicates)).max() < LIMIT
-
-
-@pytest.mark.statistical
-@pytest.mark.parametrize(
-    ("wrong", "replicates"), at_length((OwnForgetsOdds,), (NoiseForgetsJacobian,), (OwnForgetsSlab,))
-)
-def test_noise_drawn_wrongly_without_activations_fails(wrong, replicates):
-    assert np.abs(move_scores(wrong(), False, replicates)).max() > 2 * LIMIT
 
 
 @pytest.mark.slow
@@ -328,6 +330,39 @@ def test_sampler_with_given_activations_passes(inclusion, missing, noise, replic
     prior = prior_of(inclusion, noise)
     scores = joint_scores(prior, compiled, missing=missing, replicates=replicates, moves=moves, design=DESIGN)
     assert np.abs(scores).max() < LIMIT
+
+
+HOLES = [(False, None), (True, None), (True, DESIGN), (False, DESIGN)]  # all that the move for noise is made for
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(
+    ("missing", "design", "replicates"),
+    [*((*case, FEW) for case in HOLES[:3]), *(pytest.param(*case, MANY, marks=pytest.mark.slow) for case in HOLES)],
+)
+def test_noise_drawn_without_activations_passes(missing, design, replicates):
+    assert np.abs(move_scores(MOVES["noise"](), missing, replicates, design)).max() < LIMIT
+
+
+WRONG_NOISE = [
+    (OwnForgetsOdds, False, None),
+    (OwnForgetsOdds, True, DESIGN),
+    (NoiseForgetsHoles, True, None),
+    (NoiseForgetsDirections, True, DESIGN),
+    *((wrong, missing, None) for wrong in (NoiseForgetsJacobian, OwnForgetsSlab) for missing in (False, True)),
+]
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(
+    ("wrong", "missing", "design", "replicates"),
+    [
+        *((*case, FEW) for case in WRONG_NOISE[:4]),
+        *(pytest.param(*case, MANY, marks=pytest.mark.slow) for case in WRONG_NOISE),
+    ],
+)
+def test_noise_drawn_wrongly_without_activations_fails(wrong, missing, design, replicates):
+    assert np.abs(move_scores(wrong(), missing, replicates, design)).max() > 2 * LIMIT
 
 
 SLAB = replace(DESIGN, intercept=True, slab=True)  # the first direction flat, the second with a slab of its own

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaln, gammaln
 
+from ..computed import computed
 from ..data import Data
 from ..kernels.contract import (
     Array,
@@ -30,6 +31,7 @@ from ..model import Beta, Prior
 from .blas import hold_single_blas_thread
 from .blocks import Blocks, Part, Round, by_rows
 from .memory import Memory
+from .own_parts import OwnParts, is_small
 from .passes import Passes, room_for
 from .threads import run_parts
 
@@ -110,7 +112,9 @@ class CpuMoves:
     def gibbs_precisions(
         self, rows: GibbsRows, columns: GibbsColumns, noise: PrecisionNoise
     ) -> tuple[GibbsRows, Array]:
-        assert self.data.is_complete and self.prior.noise == "feature", "see moves"  # noqa: PT018
+        assert self.prior.noise == "feature", "see moves"
+        if not self.data.is_complete:
+            return self.own_parts.draw(rows, columns, noise)
         (G, K), N, take = rows.L.shape, self.data.n_samples, self.memory.take
         Z, L, tau = take(G, K, dtype=np.int8), take(G, K), take(G)
         np.copyto(Z, rows.Z)
@@ -140,6 +144,19 @@ class CpuMoves:
         F = np.empty(noise.normal.shape)
         draw_shared(C, M - np.eye(K), np.ones(N), noise.normal, F)
         return rows._replace(Z=Z, L=L, tau=tau), F
+
+    @computed
+    def own_parts(self) -> OwnParts:
+        """Where entries are missing."""
+        return OwnParts(self.data, self.prior)
+
+    @property
+    def has_own_parts(self) -> bool:
+        return is_small(self.data, self.prior) and self.exchange is HERE
+
+    def precisions_of(self, data: Data, prior: Prior) -> Any:
+        """`gibbs_precisions` of these data, which are ours with a design; None where they are too large."""
+        return OwnParts(data, prior).draw if is_small(data, prior) and self.exchange is HERE else None
 
     def _draw_precisions(
         self,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..computed import computed
 from ..data import Data
 from ..kernels.contract import (
     NONE,
@@ -25,6 +26,7 @@ from ..kernels.jax.moves import data_products, rotate, shear
 from ..kernels.jax.problem import Kind, Problem
 from ..model import Beta, Prior
 from .jax_turns import in_turn
+from .own_parts import OwnParts, draw_here, is_small
 
 
 class JaxMoves:
@@ -77,10 +79,26 @@ class JaxMoves:
         """New rows and F (K, N) (2.16, 2.17).
 
         One row after the other is no work for a device: the rows whose turn it is, which are few, come to the host,
-        and go back. Sums over all rows, before and after, are made where they are.
+        and go back. Sums over all rows, before and after, are made where they are. Where entries are missing, all
+        rows come to the host, for data are small then.
         """
+        if not self.data.is_complete:
+            return self.own_parts(rows, columns, noise)
         Z, L, tau, F = in_turn(self, free(rows), columns, noise)
         return rows._replace(Z=Z, L=L, tau=tau), F
+
+    @property
+    def has_own_parts(self) -> bool:
+        """Whether it draws what belongs to one feature where entries are missing (2.17c)."""
+        return is_small(self.data, self.prior)
+
+    @computed
+    def own_parts(self) -> Any:
+        return self.precisions_of(self.data, self.prior)
+
+    def precisions_of(self, data: Data, prior: Prior) -> Any:
+        """`gibbs_precisions` of these data, which may be ours with a design; None where they are too large."""
+        return draw_here(self, OwnParts(data, prior)) if is_small(data, prior) else None
 
 
 def free(rows: GibbsRows) -> GibbsRows:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import digamma, gammaln
 
+from ..computed import computed
 from ..data import Data
 from ..densities import LOG_2PI, gamma_kl
 from ..kernels.contract import (
@@ -88,8 +89,15 @@ class Pinned(RowVerbs):
 
     @property
     def moves(self) -> tuple[str, ...]:
-        """Those of the engine inside, but that given activations cannot be integrated out."""
-        return tuple(name for name in self.inner.moves if name != "noise")
+        """Those of the engine inside; what belongs to one feature where it can be drawn beside given activations."""
+        others = tuple(name for name in self.inner.moves if name != "noise")
+        return others if self.own_precisions is None else (*others, "noise")
+
+    @computed
+    def own_precisions(self) -> Any:
+        """`gibbs_precisions` with what the directions explain taken off the data, where the engine inside has it."""
+        of = getattr(self.inner, "precisions_of", None)
+        return None if of is None or self.prior.noise != "feature" else of(self.data, self.prior)
 
     # ---- between the two views ------------------------------------------------------------------------------------
 
@@ -291,7 +299,9 @@ class Pinned(RowVerbs):
     def gibbs_precisions(
         self, rows: GibbsRows, columns: GibbsColumns, noise: PrecisionNoise
     ) -> tuple[GibbsRows, Array]:
-        raise NotImplementedError("given activations cannot be integrated out: see moves")
+        assert self.own_precisions is not None, "see moves"
+        drawn: tuple[GibbsRows, Array] = self.own_precisions(rows, columns, noise)
+        return drawn
 
 
 class PinnedEngine(Pinned):

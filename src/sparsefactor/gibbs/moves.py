@@ -171,11 +171,12 @@ class NoiseMove:
     """Draw what belongs to one feature with the activations integrated out, and then the activations: its noise
     precision (2.16), and its loadings on factors whose activations are not well known without it (2.17).
 
-    Not every engine has it for every data set: see `Engine.moves`."""
+    Not every engine has it for every data set: see `Engine.moves` (2.17c)."""
 
     name = "noise"
     every = 1
     work = 1e6  # multiplications in one call; more rows than that allows take turns
+    holes = 16  # times as many for a row where samples differ in what is missing
 
     def __call__(self, gibbs: Gibbs, state: GibbsState, rng: np.random.Generator) -> GibbsState:
         rows, F = gibbs.engine.gibbs_precisions(state.rows, self.columns(gibbs, state), self.noise(gibbs, state, rng))
@@ -183,9 +184,10 @@ class NoiseMove:
 
     def noise(self, gibbs: Gibbs, state: GibbsState, rng: np.random.Generator) -> PrecisionNoise:
         K, N = state.F.shape
+        each = K * N * (1 if gibbs.data.is_complete else self.holes)
         return PrecisionNoise(
             start=int(rng.integers(gibbs.data.n_features)),
-            n_rows=min(gibbs.data.n_features, max(1, int(self.work / (K * N)))),
+            n_rows=min(gibbs.data.n_features, max(1, int(self.work / each))),
             stream=row_stream(rng),
             normal=rng.standard_normal((K, N)),
         )

@@ -141,7 +141,7 @@ class Engine(Verbs, Protocol):
     def gibbs_precisions(
         self, rows: GibbsRows, columns: GibbsColumns, noise: PrecisionNoise
     ) -> tuple[GibbsRows, Array]:
-        """New rows (tau, and loose factors' z and l) and F (K, N), of complete data with noise by feature (2.17)."""
+        """New rows (tau, and loose factors' z and l) and F (K, N), of data with noise by feature (2.17)."""
         ...
 
     def row_noise(self, key: tuple[int, int], sweep: int) -> Any:

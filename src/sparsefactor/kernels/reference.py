@@ -5,16 +5,31 @@ Equation numbers are those of docs/math.md.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 from scipy.special import digamma, expit, gammaln, softmax
 
 from ..data import Data
 from ..densities import gamma_kl
 from ..model import Prior
-from .contract import Array, GibbsRows, GibbsTerms, Message, RowNoise, Sums, VIColumns, VIRows, VITerms
+from .contract import (
+    Array,
+    GibbsColumns,
+    GibbsRows,
+    GibbsTerms,
+    Message,
+    PrecisionNoise,
+    RowNoise,
+    Sums,
+    VIColumns,
+    VIRows,
+    VITerms,
+)
 from .noise import row_noise
 from .reference_moves import ReferenceMoves
-from .reference_slices import draw_normal
+from .reference_own import draw_normal
 from .rows import RowVerbs
 
 
@@ -35,6 +50,22 @@ class ReferenceEngine(ReferenceMoves, RowVerbs):
     def with_prior(self, prior: Prior) -> ReferenceEngine:
         """The same engine under another prior."""
         return type(self)(self.data, prior)
+
+    @property
+    def has_own_parts(self) -> bool:
+        return True
+
+    def precisions_of(self, data: Data, prior: Prior) -> Any:
+        """`gibbs_precisions` of data with a design: that of what the directions leave of them."""
+
+        def drawn(rows: GibbsRows, columns: GibbsColumns, noise: PrecisionNoise) -> tuple[GibbsRows, Array]:
+            assert data.design is not None
+            left = data.Y - rows.base @ data.design.basis
+            Y = left if data.observed is None else np.where(data.observed, left, 0.0)
+            engine = ReferenceEngine(replace(data.without_design(), Y=Y), prior)
+            return engine.gibbs_precisions(rows, columns, noise)
+
+        return drawn
 
     def vi_shortcut(self, joint: bool) -> None:
         """None: the oracle takes no short cuts."""

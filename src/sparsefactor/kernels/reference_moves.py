@@ -7,7 +7,8 @@ from scipy.special import expit, softmax
 
 from .contract import Array, GibbsColumns, GibbsRows, RotationNoise, ShearNoise
 from .noise import move_noise
-from .reference_slices import ReferenceSlices, draw_normal
+from .reference_own import draw_normal
+from .reference_slices import ReferenceSlices
 
 
 class ReferenceMoves(ReferenceSlices):

@@ -48,9 +48,15 @@ class RowVerbs(StartVerbs):
 
     @property
     def moves(self) -> tuple[str, ...]:
-        """All; but only noise by feature of complete data without a design can be drawn without the activations."""
-        alone = self.prior.noise == "feature" and self.data.is_complete and self.data.design is None
+        """All; but only noise by feature can be drawn without the activations, and not by every engine for all data."""
+        plain = self.data.is_complete and self.data.design is None
+        alone = self.prior.noise == "feature" and (plain or self.has_own_parts)
         return tuple(name for name in MOVE_NAMES if alone or name != "noise")
+
+    @property
+    def has_own_parts(self) -> bool:
+        """Whether it draws what belongs to one feature where entries are missing (2.17c)."""
+        return False
 
     def gibbs_shortcut(self) -> Any:
         """None: passes and activations are asked for one after the other."""

@@ -23,6 +23,7 @@ from ..start import Start
 from ..storage.draws import Sink
 from ..vi.modules import one_module
 from .chain import Chain, Plan
+from .clock import Clock, Deadline
 from .dispersed import optimum_start, searched_start
 
 STRETCH = 1.0  # seconds that a task takes
@@ -85,17 +86,27 @@ def stretch(
     return chain.state, chain.tally, chain.sweep, chain.log_joint, chain.active, sink.draws
 
 
-def start_of(data: Data, prior: Prior, init: str, chain: int, seed: int) -> Start:
-    """Where a chain sets out, sought on a worker."""
+def start_of(
+    data: Data, prior: Prior, init: str, chain: int, seed: int, seconds: float | None = None
+) -> tuple[Start, bool]:
+    """Where a chain sets out, sought on a worker, and whether the search ended since so many seconds were over."""
+    deadline = None if seconds is None else Deadline(seconds)
     sought = searched_start if init == "auto" else optimum_start
     plain = one_module(prior)
     with single_blas_thread():
-        return sought(build_engine(data, plain, "cpu", 1), plain, chain, seed, None)
+        start = sought(build_engine(data, plain, "cpu", 1), plain, chain, seed, None, deadline)
+    return start, deadline is not None and deadline.passed
 
 
-def starts_elsewhere(call: Call, prior: Prior, init: str, n_chains: int, seed: int) -> Iterator[Start]:
-    """Those of all chains, sought at the same time."""
+def starts_elsewhere(call: Call, prior: Prior, init: str, n_chains: int, seed: int, clock: Clock) -> Iterator[Start]:
+    """Those of all chains, sought at the same time, by as many workers as there are."""
+    seconds = clock.for_search(n_chains, getattr(call, "threads", n_chains))
+
+    def sought(chain: int) -> tuple[Start, bool]:
+        found: tuple[Start, bool] = call(start_of, prior, init, chain, seed, seconds, name=f"start of chain {chain}")
+        return found
+
     with ThreadPoolExecutor(n_chains) as pool:
-        yield from pool.map(
-            lambda chain: call(start_of, prior, init, chain, seed, name=f"start of chain {chain}"), range(n_chains)
-        )
+        for start, cut in pool.map(sought, range(n_chains)):
+            clock.cut += cut
+            yield start

@@ -22,6 +22,7 @@ from ..posterior import MCMCPosterior
 from ..preparation import prepared
 from ..progress import Bars, is_shown
 from ..start import Start
+from .clock import Clock
 from .options import Options
 from .stretches import stretches_of
 from .until import run_until
@@ -121,7 +122,9 @@ def sample(
         Doubles n_draws, up to 16 times, until the verdict is good; the draws are those of a call with
         the n_draws it ends with. In memory that may be much: pass a path. mc.record["ended"] says how it ended.
     max_seconds : float, optional
-        With until, no stretch begins that would probably end later than that; the last may be shorter than a doubling.
+        With until, of the call: the searches for starts have a third of it, shared out among the chains, and one that
+        takes longer gives its best state so far (mc.record["ended"] says so). After the first n_draws, which are made
+        in any case, no stretch begins that would probably end later; the last may be shorter than a doubling.
     client : dask.distributed.Client, optional
         Whose workers do the work: each some of the chains where data are little (64 MB). Else features live on the
         workers, which read them themselves where X is not in memory. The result is the same.
@@ -165,13 +168,13 @@ def sample(
         client=client,
     )
     settings = {"center": center, "scale": scale, "covariates": covariates, "covariate_loadings": covariate_loadings}
-    watcher = Watcher(callback)
+    watcher, clock = Watcher(callback), Clock(options.max_seconds)
     bars = Bars() if is_shown(progress) else None
     # Starts, sweeps and moments: no sum depends on the number of BLAS threads.
     with single_blas_thread(), bars or nullcontext():
         data, prior = prepared(X, prior, n_factors, read=reader_for(client, n_chains), **settings)
-        stretches = stretches_of(data, prior, options, watcher, bars)
-        result, verdict = run_until(stretches, options, watcher)
+        stretches = stretches_of(data, prior, options, watcher, bars, clock)
+        result, verdict = run_until(stretches, options, watcher, clock)
     if watcher.full is not None:
         warn(f"sampling ended early, and the draws so far are returned: {watcher.full}", SamplingWarning)
     if not verdict.ok:

@@ -23,6 +23,7 @@ from ..vi.modules import one_module
 from . import run_folder
 from .chain import Chain
 from .checkpoint import Checkpoint
+from .clock import Clock, Deadline
 from .cut import cut
 from .dispersed import optimum_start, searched_start
 from .elsewhere import Call, ChainElsewhere, starts_elsewhere
@@ -37,7 +38,7 @@ logger = logging.getLogger("sparsefactor")
 
 
 def stretches_of(
-    data: Data, prior: Prior, options: Options, watcher: Watcher, bars: Bars | None
+    data: Data, prior: Prior, options: Options, watcher: Watcher, bars: Bars | None, clock: Clock
 ) -> Generator[MCMCPosterior, int | None, None]:
     """The posterior with n_draws, then with as many as are asked for: each goes on where the one before ended."""
     if isinstance(options.init, Start):
@@ -56,13 +57,14 @@ def stretches_of(
         if options.until is not None:  # it may have gone on before
             options = replace(options, n_draws=max(options.n_draws, run_folder.draws_so_far(path)))
         while True:
-            asked = yield sample_to(path, gibbs, prior, layout, labels, options, watcher, bars, call)
+            asked = yield sample_to(path, gibbs, prior, layout, labels, options, watcher, bars, call, clock)
             options = replace(options, n_draws=asked or 2 * options.n_draws)
     sink = MemoryDraws(layout, options.n_chains, options.n_draws)
-    begin = chain_starts(gibbs, prior, options, watcher, bars, call)
+    begin = chain_starts(gibbs, prior, options, watcher, bars, call, clock)
     chains = started(gibbs, options, sink, begin, call)
     while True:
-        run_chains(chains, options.n_jobs, Display(chains, bars), watcher, None, options.checkpoint_seconds)
+        with clock.sweeping(chains):
+            run_chains(chains, options.n_jobs, Display(chains, bars), watcher, None, options.checkpoint_seconds)
         result = posterior(prior, labels, *found(chains, sink, watcher), data, record_of("mcmc", options))
         asked = yield result
         options = replace(options, n_draws=asked or 2 * options.n_draws)
@@ -88,11 +90,12 @@ def sample_to(
     watcher: Watcher,
     bars: Bars | None,
     call: Call | None,
+    clock: Clock,
 ) -> MCMCPosterior:
     """Begin the run at `path`, or go on with it."""
     settings = options.settings(gibbs.data, prior, gibbs.engine.name)
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
-        begin = list(chain_starts(gibbs, prior, options, watcher, bars, call))
+        begin = list(chain_starts(gibbs, prior, options, watcher, bars, call, clock))
 
         def save_starts(run: RunFolder) -> None:
             for chain in started(gibbs, options, run.draws(layout, options.n_chains, options.n_draws), begin):
@@ -119,7 +122,8 @@ def sample_to(
             chain.restore(checkpoints.pop(0))
             if chain.sweep:
                 logger.info("chain %d: goes on at sweep %d of %d", chain.number, chain.sweep, chain.plan.n_sweeps)
-        run_chains(chains, options.n_jobs, Display(chains, bars), watcher, run, options.checkpoint_seconds)
+        with clock.sweeping(chains):
+            run_chains(chains, options.n_jobs, Display(chains, bars), watcher, run, options.checkpoint_seconds)
         draws, signals = found(chains, sink, watcher)
         result = posterior(prior, labels, draws, signals, gibbs.data, record_of("mcmc", options))
         if draws is sink:  # a run that was stopped is not done
@@ -163,17 +167,21 @@ def chain_starts(
     prior: Prior,
     options: Options,
     watcher: Watcher,
-    bars: Bars | None = None,
-    call: Call | None = None,
+    bars: Bars | None,
+    call: Call | None,
+    clock: Clock,
 ) -> Iterator[Start]:
-    """Where each chain sets out: for "auto" around the best optimum of a search of its own, else as `starts` has it."""
+    """Where each chain sets out: for "auto" around the best optimum of a search of its own, else as `starts` has it.
+
+    clock: says what time each search has; what one leaves goes to those after it.
+    """
     if isinstance(options.init, Start):
         for _ in range(options.n_chains):
             yield options.init
     elif options.init in ("auto", "optima") and call is not None:
         if bars is not None:
             bars.show("starts", f"VI looks for those of {options.n_chains} chains")
-        yield from starts_elsewhere(call, prior, options.init, options.n_chains, options.seed)
+        yield from starts_elsewhere(call, prior, options.init, options.n_chains, options.seed, clock)
     elif options.init in ("auto", "optima"):
         sought = searched_start if options.init == "auto" else optimum_start
         plain = one_module(prior)
@@ -182,7 +190,13 @@ def chain_starts(
             if bars is not None:
                 bars.show("starts", f"VI looks for that of chain {chain}, of {options.n_chains}")
             told = watcher.of_start(chain, options.plan)
-            yield sought(engine, plain, chain, options.seed, told)
+            seconds = clock.for_search(options.n_chains - chain)
+            deadline = None if seconds is None else Deadline(seconds)
+            start = sought(engine, plain, chain, options.seed, told, deadline)
+            if deadline is not None and deadline.passed:
+                clock.cut += 1
+                logger.info("chain %d: its start is the best state of a search of %.1f s", chain, seconds)
+            yield start
         if bars is not None:
             bars.show("starts", f"found for {options.n_chains} chains")
     else:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Generator
 
 from ..diagnostics import Verdict, judge
 from ..posterior import MCMCPosterior
+from .clock import Clock
 from .options import Options
 from .watch import Watcher
 
@@ -19,14 +19,13 @@ SPARE = 0.1  # of the time that is left
 
 
 def run_until(
-    stretches: Generator[MCMCPosterior, int | None, None], options: Options, watcher: Watcher
+    stretches: Generator[MCMCPosterior, int | None, None], options: Options, watcher: Watcher, clock: Clock
 ) -> tuple[MCMCPosterior, Verdict]:
     """The first posterior that is good enough, or the last that may be had, and its verdict, which says how it ended.
 
     What is decided depends on the draws alone, unless max_seconds ends it.
     """
-    begun, before, reason = time.monotonic(), 0.0, ""
-    n_before, asked = 0, None
+    asked, reason = None, ""
     while True:
         result = next(stretches) if asked is None else stretches.send(asked)
         verdict = judge(result)
@@ -36,16 +35,14 @@ def run_until(
         if n_draws >= options.n_draws << DOUBLINGS:
             reason = f"it has {n_draws // options.n_draws} times n_draws={options.n_draws}"
             break
-        more, spent = n_draws, time.monotonic() - begun
+        more = n_draws
         if options.max_seconds is not None:
-            warmup = 0.0 if n_before else options.n_warmup / options.thin
-            of_a_draw = (spent - before) / (n_draws - n_before + warmup)
-            more = min(more, int((1.0 - SPARE) * (options.max_seconds - spent) / of_a_draw))
+            more = min(more, affordable(n_draws, options.thin, options.max_seconds, clock))
         if more < LEAST * n_draws:
             reason = f"a quarter more draws would take longer than max_seconds={options.max_seconds:g}"
             break
         logger.info("%d draws are not enough: %s", n_draws, verdict.text)
-        n_before, before, asked = n_draws, spent, min(n_draws + more, options.n_draws << DOUBLINGS)
+        asked = min(n_draws + more, options.n_draws << DOUBLINGS)
     result.record["trusted"] = verdict.ok
     if watcher.stopped:
         why = "by the callback" if watcher.full is None else "since memory was full,"
@@ -57,4 +54,14 @@ def run_until(
     else:
         result.record["ended"] = f"stopped with {n_draws} draws a chain: {reason}"
         verdict = verdict._replace(text=f"{verdict.text} The run {result.record['ended']}.")
+    if clock.cut:
+        result.record["ended"] += f"; {clock.cut} of {options.n_chains} searches for a start were cut short"
     return result, verdict
+
+
+def affordable(n_draws: int, thin: int, max_seconds: float, clock: Clock) -> int:
+    """How many more draws there is time for, each with its sweeps, and all of them labelled and judged at the end."""
+    looking = clock.since_sweeps
+    left = (1.0 - SPARE) * (max_seconds - clock.spent) - looking
+    each = thin * clock.seconds_a_sweep + looking / n_draws
+    return max(0, int(min(n_draws, left / each) if each > 0.0 else n_draws))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from os import PathLike
@@ -281,21 +281,34 @@ class Found(NamedTuple):
 
 
 def search_on(
-    engine: Engine, prior: Prior, options: Options, bars: Bars | None = None, jobs: Any | None = None
+    engine: Engine,
+    prior: Prior,
+    options: Options,
+    bars: Bars | None = None,
+    jobs: Any | None = None,
+    over: Callable[[], bool] | None = None,
 ) -> Found:
     """The search on an engine that was built for the data and the prior's factors, in one module.
 
-    jobs: a way to have trials and hops made by the workers of a cluster.
+    jobs: a way to have trials and hops made by the workers of a cluster. over: asked now and then, once there is
+    something to keep; True ends the search there, as a callback does, but leaves the climbs their compiled calls.
     """
     with engine.scope():
-        return _search_on(engine, prior, options, bars, jobs)
+        return _search_on(engine, prior, options, bars, jobs, over)
 
 
-def _search_on(engine: Engine, prior: Prior, options: Options, bars: Bars | None, jobs: Any | None) -> Found:
+def _search_on(
+    engine: Engine,
+    prior: Prior,
+    options: Options,
+    bars: Bars | None,
+    jobs: Any | None,
+    over: Callable[[], bool] | None,
+) -> Found:
     data = engine.data
     cavi = CAVI(data, one_module(prior), engine, joint=options.activations == "joint")
     trials: list[Trial] = []
-    watcher = Watcher(trials, data.unit, elbo_shift(data), options.callback, bars)
+    watcher = Watcher(trials, data.unit, elbo_shift(data), options.callback, bars, over)
     search = Search(cavi, options, trials, watcher, jobs)
     winner: Trial | None = None
     averaged = trials

@@ -97,7 +97,8 @@ class Search:
         for number, start in enumerate(starts(engine, options.init, n_trials, options.seed)):
             state = cavi.start(start.L, start.F)
             tell = self.watcher.tell if self.watcher.is_needed else None
-            trial = Trial(number, start.name, cavi, state, accelerate=options.accelerate, tell=tell)
+            check = None if self.watcher.over is None else self.watcher.check
+            trial = Trial(number, start.name, cavi, state, accelerate=options.accelerate, tell=tell, check=check)
             self.trials.append(trial)
             if not self.crew.spreads and not side_by_side(cavi, n_trials, tell):  # else all, when they are there
                 trial.advance(min(LAPS[0][0], max_iter), self.coarse)

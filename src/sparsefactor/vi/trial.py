@@ -45,7 +45,10 @@ class Tolerance(NamedTuple):
 
 
 class Trial:
-    """A state on its way up, and the way it came. tell: is called with the trial after each iteration."""
+    """A state on its way up, and the way it came. tell: is called with the trial after each iteration.
+
+    check: is called now and then, and may end the search.
+    """
 
     def __init__(
         self,
@@ -56,9 +59,10 @@ class Trial:
         *,
         accelerate: bool,
         tell: Callable[[Trial], None] | None = None,
+        check: Callable[[], None] | None = None,
     ) -> None:
         self.number, self.name, self.cavi = number, name, cavi
-        self.state, self.tell = state, tell
+        self.state, self.tell, self.check = state, tell, check
         self.momentum = Momentum() if accelerate else None
         self.status: Status | None = None
         self.dropped_at: int | None = None
@@ -72,7 +76,8 @@ class Trial:
 
     def branch(self, cavi: CAVI, state: VIState) -> Trial:
         """Another climb of this trial, which has made no iteration yet."""
-        return Trial(self.number, self.name, cavi, state, accelerate=self.momentum is not None, tell=self.tell)
+        accelerate = self.momentum is not None
+        return Trial(self.number, self.name, cavi, state, accelerate=accelerate, tell=self.tell, check=self.check)
 
     def continued(self, cavi: CAVI, state: VIState) -> Trial:
         """This trial after one pass that brought it under another model, its way so far included."""
@@ -122,6 +127,8 @@ class Trial:
             begin, next_look = time.perf_counter(), min(until, self.iterations + AT_ONCE)
             ((after, converged, way),) = shortcut.together([self.climber(next_look)], tolerance, KEPT, 1)
             self.climbed(after, converged, way, time.perf_counter() - begin)
+            if self.check is not None:
+                self.check()
         while self.iterations < until and self.status is None:
             begin = time.perf_counter()
             before = self.state.elbo
@@ -135,6 +142,8 @@ class Trial:
             if tolerance.reached(before, self.state.elbo):
                 self.status = Status.CONVERGED
             self.report()
+            if self.check is not None:
+                self.check()
 
     def climber(self, until: int) -> Climber:
         """This trial as an engine takes it that makes many iterations at once."""

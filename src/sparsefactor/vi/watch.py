@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Stopped(Exception):  # noqa: N818 - it is no error
-    """The callback wants no more."""
+    """The callback wants no more, or time is over."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,11 +85,21 @@ Callback = Callable[[VIProgress], Any]
 
 
 class Watcher:
-    """Told by each trial after each of its iterations; `phase` and `n_hops` are kept by the search."""
+    """Told by each trial after each of its iterations; `phase` and `n_hops` are kept by the search.
+
+    over: asked now and then, from the first iteration on; True ends the search.
+    """
 
     def __init__(
-        self, trials: Sequence[Trial], unit: float, elbo_shift: float, callback: Callback | None, bars: Bars | None
+        self,
+        trials: Sequence[Trial],
+        unit: float,
+        elbo_shift: float,
+        callback: Callback | None,
+        bars: Bars | None,
+        over: Callable[[], bool] | None = None,
     ) -> None:
+        self.over = over
         self.trials, self.unit, self.elbo_shift, self.callback, self.bars = trials, unit, elbo_shift, callback, bars
         self.phase, self.n_hops = "start", 0
         self.begun, self.pace = time.monotonic(), Pace(SHOWN_SECONDS)
@@ -120,6 +130,11 @@ class Watcher:
         if show and self.bars is not None:
             self.bars.show("VI", line(now))
         if self.callback is not None and says_stop(self.callback(now)):
+            raise Stopped
+
+    def check(self) -> None:
+        """Raises Stopped where it is over."""
+        if self.over is not None and self.over():
             raise Stopped
 
     def end(self, trial: Trial, status: Status) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from ...computed import computed
 from ...data import Data
-from ...kernels.contract import Array, GibbsColumns, GibbsRows, Message, Sums, VIColumns, VIRows
+from ...kernels.contract import Array, GibbsColumns, GibbsRows, Message, PrecisionNoise, Sums, VIColumns, VIRows
 from ...kernels.verbs import KINDS
 from ...model import Prior
+from ..own_parts import OwnParts, draw_here, is_small
 from ..pinned import extended
 from .cluster import Cluster, Cut, Handle
 from .jax_passes import NAME
@@ -67,7 +70,7 @@ class DaskEngine:
         """A verb."""
         if name not in KINDS:
             raise AttributeError(name)
-        from functools import partial, wraps
+        from functools import wraps
 
         own = getattr(self.local, name)
         return wraps(own)(partial(self._verb, name))
@@ -94,9 +97,22 @@ class DaskEngine:
 
     @property
     def moves(self) -> tuple[str, ...]:
-        """Those of the engine on the workers."""
+        """Those of the engine on the workers, and what is made here of small data."""
         moves: tuple[str, ...] = self.local.moves
-        return moves
+        return moves if "noise" in moves or not is_small(self.data, self.prior) else (*moves, "noise")
+
+    @computed
+    def own_parts(self) -> Any:
+        """Of data with holes or a design."""
+        return draw_here(self, OwnParts(self.data, self.prior))
+
+    def gibbs_precisions(self, rows: Any, columns: GibbsColumns, noise: PrecisionNoise) -> tuple[Any, Array]:
+        """As the workers draw them of complete data, or all here, where each row needs all that others tell."""
+        plain = self.data.is_complete and self.data.design is None
+        drawn: tuple[Any, Array] = (partial(self._verb, "gibbs_precisions") if plain else self.own_parts)(
+            rows, columns, noise
+        )
+        return drawn
 
     def scope(self) -> AbstractContextManager[Any]:
         """That of the engine on the workers."""
