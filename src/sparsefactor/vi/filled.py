@@ -18,6 +18,7 @@ from ..gibbs.sweep import Gibbs
 from ..kernels.contract import Array, VIColumns, VIRows
 from ..kernels.noise import row_stream, stream_key
 from .cavi import CAVI, VIState
+from .fold import can_fold
 
 
 class Filled:
@@ -59,6 +60,6 @@ def filled_runs(cavi: CAVI, moves: Sequence[Move]) -> Filled | None:
     data, prior = whole.data, cavi.prior
     plain = prior.noise == "feature" and not prior.grouped and prior.n_modules == 1 and not data.is_single
     small = 8 * data.n_features * data.n_samples <= MOST_BYTES
-    if data.is_complete or not plain or not small or not hasattr(whole.engine, "with_holes_filled"):
+    if data.is_complete or not plain or not small or not can_fold(whole.engine):
         return None
     return Filled(cavi, whole.engine.with_prior(prior), moves)

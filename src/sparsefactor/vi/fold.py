@@ -108,6 +108,7 @@ def folded(cavi: CAVI) -> CAVI:
 
 
 def can_fold(engine: Any) -> bool:
-    """Whether the engine, or the one it goes through to, takes other data."""
+    """Whether the engine, and the one inside it, take other data. One whose answers are noted does not: a fit may go on
+    from its notes where rows are on workers, and must go the same way there."""
     inner = vars(engine).get("inner")
-    return hasattr(engine, "with_data") if inner is None else can_fold(inner)
+    return hasattr(engine, "with_data") and (inner is None or can_fold(inner))

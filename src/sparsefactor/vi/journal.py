@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from ..data import Data
 from ..kernels import contract
 from ..kernels.contract import NONE, NOWHERE, Array, GibbsRows, Sums, VIColumns, VIRows
 from ..kernels.verbs import KINDS, MATRIX_KINDS, SHEARS_KINDS
@@ -195,9 +194,6 @@ class JournalEngine:
 
     def with_prior(self, prior: Prior) -> JournalEngine:
         return JournalEngine(self.inner.with_prior(prior), self.notes)
-
-    def with_data(self, data: Data) -> JournalEngine:
-        return JournalEngine(self.inner.with_data(data), self.notes)
 
     def with_threads(self, n_threads: int) -> JournalEngine:
         return JournalEngine(self.inner.with_threads(n_threads), self.notes)
