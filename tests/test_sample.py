@@ -266,8 +266,8 @@ def test_numpy_numbers_are_numbers(easy, tmp_path):
 
 @pytest.mark.parametrize("init", ["auto", "optima"])
 def test_an_interrupt_of_the_starts_is_an_interrupt(easy, monkeypatch, init):
-    def half_done(*args):
-        return search_on(*args)._replace(status=sf.posterior.Status.INTERRUPTED)
+    def half_done(*args, **more):
+        return search_on(*args, **more)._replace(status=sf.posterior.Status.INTERRUPTED)
 
     monkeypatch.setattr(sys.modules["sparsefactor.mcmc.dispersed"], "search_on", half_done)
     with pytest.raises(KeyboardInterrupt):

@@ -13,7 +13,10 @@ import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import CancelledError
+from dataclasses import is_dataclass
 from typing import Any
+
+import numpy as np
 
 from .errors import needs
 from .version import __version__
@@ -49,7 +52,7 @@ class Jobs:
 
     def submit(self, function: Callable[..., Any], args: tuple[Any, ...], name: str) -> Any:
         where = {"workers": self.others(), "allow_other_workers": True} if self.suspects else {}
-        return self.client.submit(function, self.shared, *args, key=task_name(name), pure=False, **where)
+        return self.client.submit(called, function, self.shared, *args, key=task_name(name), pure=False, **where)
 
     def renew(self, lost: Any) -> None:
         """Send the value again, unless another job has done so."""
@@ -131,6 +134,21 @@ class Jobs:
 
 def taken(value: Any) -> None:
     """Whoever makes this has the value."""
+
+
+def called(function: Callable[..., Any], *args: Any) -> Any:
+    """A worker's part."""
+    return function(*map(aligned, args))
+
+
+def aligned(value: Any) -> Any:
+    """The same, its arrays where numbers may begin: what comes by the network may lie anywhere, and NumPy's products of
+    such arrays round otherwise."""
+    if isinstance(value, np.ndarray):
+        return np.require(value, requirements="A")
+    if is_dataclass(value) and not isinstance(value, type):
+        vars(value).update({name: aligned(own) for name, own in vars(value).items()})
+    return value
 
 
 def task_name(words: str) -> str:

@@ -11,6 +11,8 @@ from tests.cluster.common import CLUSTER, DRAWS, FIT, RUGGED, G, N, loadings, sa
 
 import sparsefactor as sf
 from sparsefactor.engine.dask.gathering import ask
+from sparsefactor.jobs import aligned
+from sparsefactor.questions.samples import Samples
 
 distributed = pytest.importorskip("distributed")
 zarr = pytest.importorskip("zarr")
@@ -249,3 +251,14 @@ def test_every_worker_has_what_jobs_share(client):
 
 def float_sum(values) -> float:
     return float(values.sum())
+
+
+def test_arrays_that_came_by_the_network_are_laid_where_numbers_begin():
+    room = np.zeros(8 * 12 + 1, np.uint8)
+    own = room[1:].view(np.float64)  # as a frame of a message may be
+    own[:] = np.arange(12.0)
+    assert not own.flags.aligned
+    samples = Samples(*[own] * 6, known=own)
+    found = aligned(samples)
+    for name, array in vars(found).items():
+        assert array is None or (array.flags.aligned and np.array_equal(array, np.arange(12.0))), name

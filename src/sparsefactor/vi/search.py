@@ -43,6 +43,7 @@ LINEAGES = 2  # finalists that go on
 TURNS = 2  # hops by a rotation before each by Gibbs sampling
 PATIENCE, LAST_PATIENCE = 18, 60  # hops in a row that find nothing better, of each lineage and of the best at the end
 RETURNS = 7  # hops that end where they began, and nothing better in between: this neighbourhood is known
+RETURNING = 0.1  # of all hops, where that is more
 MOST_HOPS = 480  # in all
 CONFIRMING = 50  # sweeps of a hop that confirms what all finalists agree on, where there is nothing to turn
 HOP_ITERATIONS = 1000  # of the climb after a hop
@@ -231,7 +232,7 @@ class Search:
 
     def hopped(self, lineage: Trial, patience: int, sweeps: int) -> bool:
         failures, returned, before = 0, 0, lineage.elbo
-        while failures < patience and returned < RETURNS and self.told["hops"] < MOST_HOPS:
+        while failures < patience and returned < self.returns_enough() and self.told["hops"] < MOST_HOPS:
             number, self.told["hops"] = self.told["hops"], self.told["hops"] + 1
             self.watcher.n_hops += 1
             self.watcher.phase = "hop"
@@ -246,6 +247,10 @@ class Search:
             failures = 0 if better else failures + 1
             returned = 0 if better else returned + came_back
         return lineage.elbo > before + self.near(WORTH, lineage)
+
+    def returns_enough(self) -> int:
+        """How many hops must come back: more where the way was long, for such a search is easily held up."""
+        return max(RETURNS, int(RETURNING * self.told["hops"]))
 
     def excursion(self, lineage: Trial, number: int, sweeps: int) -> tuple[Trial, Trial | None]:
         """Where a hop ends, and, where that is elsewhere but not higher, what the two make together."""
