@@ -9,10 +9,11 @@ import pytest
 from tests.helpers.problems import prior_for, random_gibbs_state, small_data
 from tests.helpers.shards import Here
 
+from sparsefactor.data.patterns import patterns_of
 from sparsefactor.design import Design
 from sparsefactor.engine import build_engine
 from sparsefactor.engine.dask.engine import DaskEngine
-from sparsefactor.engine.own_parts import OwnParts, patterns_of
+from sparsefactor.engine.own_parts import OwnParts
 from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.kernels.contract import PrecisionNoise
 from sparsefactor.kernels.noise import row_stream

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .matrix import BY_ROW, Data
+from .patterns import patterns_of
 
 Array = NDArray[np.float64]
 
@@ -31,12 +32,9 @@ def alike_samples(data: Data) -> list[NDArray[np.intp]] | None:
     """The samples by what is missing; None where folding them cannot be done, or is not worth it."""
     if data.spool is not None or data.is_sparse or data.Y.nbytes > MOST_BYTES:
         return None
-    if data.observed is None:
-        few = data.design is None and data.n_samples >= TALL * data.n_features
-        return [np.arange(data.n_samples)] if few else None
-    patterns, which = np.unique(np.packbits(data.observed, axis=0).T, axis=0, return_inverse=True)
-    sizes = np.bincount(which.ravel(), minlength=len(patterns))
-    lots = np.split(np.argsort(which.ravel(), kind="stable"), np.cumsum(sizes)[:-1])
+    if data.is_complete and data.design is not None:  # for which no iteration is compiled that knows of both
+        return None
+    lots = patterns_of(data).samples()
     return lots if data.n_samples >= TALL * sum(size_of(data, own) for own in lots) else None
 
 

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..computed import computed
 from ..data import Data
+from ..data.patterns import Patterns, patterns_of
 from ..kernels.contract import Array, GibbsColumns, GibbsRows, PrecisionNoise
 from ..kernels.cpu.own_parts import draw_parts
 from ..kernels.cpu.own_slices import FIELDS
@@ -23,26 +23,6 @@ def is_small(data: Data, prior: Prior) -> bool:
     """Whether these are all rows, and so little that the move is made here, on one thread, wherever the rows are."""
     entries = data.n_features * data.n_samples
     return data.n_rows in (None, data.n_features) and prior.noise == "feature" and entries * prior.K**2 <= SMALL
-
-
-class Patterns(NamedTuple):
-    """Samples in which the same features are observed, side by side."""
-
-    order: NDArray[np.intp]  # (N,) their numbers
-    first: NDArray[np.int64]  # (P + 1,) where each pattern's begin
-    seen: NDArray[np.bool_]  # (P, G)
-
-
-def patterns_of(data: Data) -> Patterns:
-    """Of a mask; complete data have one."""
-    if data.observed is None:
-        seen, of = np.ones((1, data.n_features), bool), np.zeros(data.n_samples, np.intp)
-    else:
-        seen, of = np.unique(data.observed.T, axis=0, return_inverse=True)
-    order = np.argsort(of.ravel(), kind="stable")
-    first = np.zeros(len(seen) + 1, np.int64)
-    np.cumsum(np.bincount(of.ravel(), minlength=len(seen)), out=first[1:])
-    return Patterns(order, first, np.ascontiguousarray(seen))
 
 
 class OwnParts:
