@@ -21,7 +21,7 @@ from numba.core.compiler_lock import global_compiler_lock
 
 from ...notices import announce
 
-COMPILING = "Compiling kernels for their first use; this may take half a minute."
+COMPILING = "Compiling kernels for their first use; this may take a minute or two."
 # Division by zero gives inf as in NumPy; sums may be taken in any order, but infinities and NaN keep their meaning.
 OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "reassoc", "nsz"}}
 # Where the order of operations matters: to accuracy, or because a product of two large numbers would overflow.
