@@ -14,6 +14,7 @@ from sparsefactor.kernels.columns import elbo_terms
 from sparsefactor.preparation import prepared
 from sparsefactor.start import starts
 from sparsefactor.vi.cavi import CAVI
+from sparsefactor.vi.filled import unfolded
 from sparsefactor.vi.fold import folded
 from sparsefactor.vi.search import COARSE
 from sparsefactor.vi.shear import ShearSearch
@@ -222,3 +223,31 @@ def test_the_data_are_not_written_to(X):
     folded(whole)
     assert np.array_equal(before, whole.data.Y)
     assert replace(whole.data).n_folded == 0
+
+
+def test_filled_data_have_what_was_seen_and_no_holes():
+    """What hops of data with holes run on (docs/math.md, 3.18)."""
+    cavi = sweeps_of(patterned())
+    state = begun(cavi)
+    for _ in range(5):
+        state = cavi.sweep(state, rescale=True)
+    engine = cavi.engine.with_holes_filled(state.rows, state.columns.f_mean, np.random.default_rng(0))
+    data, seen = cavi.data, cavi.data.observed
+    signal = (state.rows.eta * state.rows.mu) @ state.columns.f_mean
+    assert engine.data.is_complete
+    assert engine.data.design is None
+    assert engine.prior.K == K
+    explained = state.rows.base @ data.design.basis
+    assert np.allclose(engine.data.Y[seen], (data.Y - explained)[seen], atol=1e-12)
+    noise = (engine.data.Y - signal)[~seen] * np.sqrt(np.broadcast_to(state.rows.tau[:, None], seen.shape)[~seen])
+    assert len(noise) > 20
+    assert 0.5 < noise.std() < 1.5
+
+
+def test_activations_unfold_to_what_they_stand_for():
+    rng = np.random.default_rng(0)
+    basis = np.linalg.qr(rng.standard_normal((N, G)))[0].T
+    F = rng.standard_normal((K, G + K))
+    whole = unfolded(F, basis, rng)
+    assert np.allclose(whole @ basis.T, F[:, :G])
+    assert np.allclose(whole @ whole.T, F @ F.T)
