@@ -10,7 +10,7 @@ from sparsefactor.data import as_data
 from sparsefactor.engine import build_engine
 from sparsefactor.engine.threads import single_blas_thread
 from sparsefactor.relabel import alike
-from sparsefactor.vi import hop, search
+from sparsefactor.vi import hop, lineages, search
 from sparsefactor.vi import trial as trial_module
 from sparsefactor.vi.cavi import CAVI
 from sparsefactor.vi.cross import crossed
@@ -206,7 +206,7 @@ def test_the_search_goes_on_where_starts_disagree_and_finds_more():
 def test_lineages_that_agree_are_not_believed_before_hops_come_back(monkeypatch):
     """Both lineages end in an optimum that no hop came back to; hops from there find a better one."""
     found = rugged(6)
-    monkeypatch.setattr(search, "RETURNS", 0)
+    monkeypatch.setattr(lineages, "RETURNS", 0)
     hasty = sf.fit_vi(RUGGED, n_factors=6, scale=True)
     assert found.elbo > hasty.elbo + 1.0
     assert found.record["search"]["agreeing"] == 1
@@ -215,8 +215,8 @@ def test_lineages_that_agree_are_not_believed_before_hops_come_back(monkeypatch)
 def test_where_starts_agree_rotations_confirm_it():
     sim = sf.simulate_paper(snr=5, seed=0)
     told = sf.fit_vi(sim.X, n_factors=6).record["search"]
-    assert told["hops"] == told["returns"] == search.TURNS
-    assert told["agreeing"] >= search.ENOUGH
+    assert told["hops"] == told["returns"] == lineages.CONFIRMING[0]
+    assert told["agreeing"] >= lineages.ENOUGH
 
 
 def test_where_starts_agree_and_rotations_end_elsewhere_the_search_goes_on(monkeypatch):
@@ -227,9 +227,9 @@ def test_where_starts_agree_and_rotations_end_elsewhere_the_search_goes_on(monke
     X = F @ L.T + rng.standard_normal((300, 60))
     found = sf.fit_vi(X, n_factors=4, scale=True, seed=3)
     monkeypatch.setattr(search, "TURNS", 0)
-    monkeypatch.setattr(search.Search, "hopped", lambda *_: False)
+    monkeypatch.setattr(lineages.Lineages, "hopped", lambda *_: False)
     hasty = sf.fit_vi(X, n_factors=4, scale=True, seed=3)
-    assert [end["status"] for end in hasty.trial_records].count("converged") >= search.ENOUGH
+    assert [end["status"] for end in hasty.trial_records].count("converged") >= lineages.ENOUGH
     assert found.record["search"]["hops"] > search.TURNS
     assert found.elbo > hasty.elbo + 5.0
 

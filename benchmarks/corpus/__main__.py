@@ -27,7 +27,7 @@ import numpy as np
 
 import sparsefactor as sf
 from sparsefactor.diagnostics import judge
-from sparsefactor.vi import search
+from sparsefactor.vi import lineages
 
 from .sets import load
 
@@ -78,7 +78,13 @@ def raced(name: str, K: int, seed: int) -> dict[str, Any]:
 
 def long(name: str, K: int, seed: int) -> dict[str, Any]:
     """A search with several times the default's patience."""
-    search.LINEAGES, search.PATIENCE, search.LAST_PATIENCE, search.MOST_HOPS, search.ENOUGH = 3, 50, 100, 1000, 99
+    lineages.ROUND, lineages.PATIENCE, lineages.LAST_PATIENCE, lineages.MOST_HOPS, lineages.ENOUGH = (
+        120,
+        50,
+        300,
+        3000,
+        99,
+    )
     return fit(name, K, 1000 + seed)
 
 

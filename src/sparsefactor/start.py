@@ -56,8 +56,10 @@ class Start(NamedTuple):
     F: Array
 
 
-def starts(engine: Engine, init: str | Start | Sequence[Start], n_trials: int, seed: int) -> Iterator[Start]:
-    """The starting points of `n_trials` trials, their loadings the engine's.
+def starts(
+    engine: Engine, init: str | Start | Sequence[Start], n_trials: int, seed: int, first: int = 0
+) -> Iterator[Start]:
+    """The starting points of `n_trials` trials, their loadings the engine's; first: of those that are made here.
 
     A Start of the user's own is one trial; a list of them comes besides.
     """
@@ -68,7 +70,7 @@ def starts(engine: Engine, init: str | Start | Sequence[Start], n_trials: int, s
     init = init if isinstance(init, str) else "auto"
     checked_choice("init", init, INITS, " or a Start")
     maker = StartMaker(engine, seed)
-    for trial in range(n_trials):
+    for trial in range(first, first + n_trials):
         name = PORTFOLIO[trial % len(PORTFOLIO)] if init == "auto" else init
         yield maker.make(name, trial)
 

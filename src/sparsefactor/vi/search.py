@@ -3,27 +3,25 @@
 race:    all starts climb together, with a few factors more than there are to be where these are all alike; the worst
          drop out, three finalists climb to their optima and give up the weakest factors
 agree:   the best optimum was reached from enough independent starts: that is it
-hops:    otherwise the best finalists leave their optima by rotations and Gibbs sampling, again and again (3.18)
-cross:   what only the end of a hop has, or only the other finalist, is put beside what the best one has
-on:      the best goes on until hop after hop has found nothing better
+further: otherwise the best finalists leave their optima by rotations and Gibbs sampling, again and again, and those of
+         another race, where they do not end in the same one (vi/lineages.py)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..posterior import Status
-from ..start import PORTFOLIO, given, starts
+from ..start import PORTFOLIO, Start, given, starts
 from .cavi import CAVI, VIState
 from .cross import crossed
 from .elsewhere import Alone, Workers
-from .empty import holds_nothing
 from .fold import folded
 from .hop import EVERY, SPARE, SWEEPS, Hops
+from .lineages import AGREE, LINEAGES, Lineages
 from .rehearsal import Rehearsal, try_climb, try_run
 from .shear import WORTH
 from .together import advance, side_by_side
@@ -36,16 +34,8 @@ LAPS = ((12, 0.6), (30, 0.4), (60, 0.3))
 COARSE = 1e-3  # nats: while racing, an optimum known this well is known well enough
 KICKS = 2  # further directions a finalist tries to leave its optimum by
 LEADER_KICKS = 6  # and the winner
-AGREE = 0.1  # nats: optima closer than this are the same
 SINGLE = 1e-7  # of the ELBO, which sums over data of single precision do not tell apart
-ENOUGH = 3  # finalists that must agree, or else the search goes on
-LINEAGES = 2  # finalists that go on
 TURNS = 2  # hops by a rotation before each by Gibbs sampling
-PATIENCE, LAST_PATIENCE = 18, 60  # hops in a row that find nothing better, of each lineage and of the best at the end
-RETURNS = 7  # hops that end where they began, and nothing better in between: this neighbourhood is known
-RETURNING = 0.1  # of all hops, where that is more
-MOST_HOPS = 480  # in all
-CONFIRMING = 50  # sweeps of a hop that confirms what all finalists agree on, where there is nothing to turn
 HOP_ITERATIONS = 1000  # of the climb after a hop
 SHRINKING = WEAKEST * (FIRST_LOOK + 1) + CANDIDATES * SETTLE  # iterations that it takes to give up a factor
 
@@ -85,7 +75,7 @@ class Search:
         self.unfold()
 
     def look(self) -> None:
-        options, max_iter = self.options, self.options.max_iter
+        options = self.options
         n_trials = options.n_trials
         if self.auto:  # where some are given, half of the others will do
             n_trials = len(PORTFOLIO) // (2 if given(options.init) else 1)
@@ -94,27 +84,7 @@ class Search:
             gibbs = self.hops.kit(cavi.prior.K)[1]
             parts = {"climb": partial(try_climb, self.cavi), "hop": partial(try_run, cavi, gibbs, EVERY)}
             self.rehearsal = Rehearsal(parts)
-        engine = cavi.engine if cavi.fold is None else cavi.fold.whole.engine.with_prior(cavi.prior)
-        for number, start in enumerate(starts(engine, options.init, n_trials, options.seed)):
-            state = cavi.start(start.L, start.F)
-            tell = self.watcher.tell if self.watcher.is_needed else None
-            check = None if self.watcher.over is None else self.watcher.check
-            trial = Trial(number, start.name, cavi, state, accelerate=options.accelerate, tell=tell, check=check)
-            self.trials.append(trial)
-            if not self.crew.spreads and not side_by_side(cavi, n_trials, tell):  # else all, when they are there
-                trial.advance(min(LAPS[0][0], max_iter), self.coarse)
-        self.watcher.phase = "race"
-        finalists = race(self.trials, max_iter, self.climb) if self.racing else self.trials
-        self.watcher.phase = "climb"
-        for trial in self.trials:
-            if trial not in finalists:
-                self.narrowed(trial)
-        if not options.accelerate:
-            self.climb(finalists, max_iter)
-        finalists = list(self.crew.each(self.at_optimum, [(trial,) for trial in finalists]))
-        for trial in finalists:
-            self.trials[trial.number] = trial
-        finalists = sorted(finalists, key=lambda trial: trial.elbo, reverse=True)
+        finalists = self.entered(cavi, starts(self.starting(cavi), options.init, n_trials, options.seed), n_trials)
         self.told["agreeing"] = sum(finalists[0].elbo - trial.elbo < self.near(AGREE, trial) for trial in finalists)
         self.told["finalists"] = len(finalists)
         if not self.racing:
@@ -122,11 +92,41 @@ class Search:
         self.ends = [trial.elbo for trial in finalists]
         leader = finalists[0]
         if self.auto and options.accelerate and len(finalists) >= LINEAGES:
-            leader = self.further(finalists[:LINEAGES])
+            leader = Lineages(self).best(finalists)
         leader.status = None
         self.watcher.phase = "polish"
-        leader.polish(max_iter, options.tolerance, self.rng(leader, 1), kicks=LEADER_KICKS)
+        leader.polish(options.max_iter, options.tolerance, self.rng(leader, 1), kicks=LEADER_KICKS)
         self.told["recurred"] = max(sum(leader.elbo - end < self.near(AGREE, leader) for end in self.ends) - 1, 0)
+
+    def starting(self, cavi: CAVI) -> Any:
+        """The engine that starts are made with."""
+        return cavi.engine if cavi.fold is None else cavi.fold.whole.engine.with_prior(cavi.prior)
+
+    def entered(self, cavi: CAVI, entries: Iterable[Start], n: int) -> list[Trial]:
+        """The finalists of a race of n starts at their optima, the best first."""
+        options, max_iter, own = self.options, self.options.max_iter, []
+        self.watcher.phase = "start"
+        for number, start in enumerate(entries, len(self.trials)):
+            state = cavi.start(start.L, start.F)
+            tell = self.watcher.tell if self.watcher.is_needed else None
+            check = None if self.watcher.over is None else self.watcher.check
+            trial = Trial(number, start.name, cavi, state, accelerate=options.accelerate, tell=tell, check=check)
+            self.trials.append(trial)
+            own.append(trial)
+            if not self.crew.spreads and not side_by_side(cavi, n, tell):  # else all, when they are there
+                trial.advance(min(LAPS[0][0], max_iter), self.coarse)
+        self.watcher.phase = "race"
+        finalists = race(own, max_iter, self.climb) if self.racing else own
+        self.watcher.phase = "climb"
+        for trial in own:
+            if trial not in finalists:
+                self.narrowed(trial)
+        if not options.accelerate:
+            self.climb(finalists, max_iter)
+        finalists = list(self.crew.each(self.at_optimum, [(trial,) for trial in finalists]))
+        for trial in finalists:
+            self.trials[trial.number] = trial
+        return sorted(finalists, key=lambda trial: trial.elbo, reverse=True)
 
     def rng(self, trial: Trial, time: int = 0) -> np.random.Generator:
         """Of the directions in which a trial leaves its optimum, for the first time or later."""
@@ -190,67 +190,14 @@ class Search:
 
     # ---- beyond the race ----------------------------------------------------------------------------------------
 
-    def further(self, lineages: list[Trial]) -> Trial:
-        """Hops from each lineage, then recombination, then hops from the best; that one.
-
-        Where all finalists agree, rotations are to confirm it by coming back there; and where a start that was
-        given leads, for what that came from was a search already, none is to find better.
-        """
-        own = self.trials[: len(given(self.options.init))]
-        handed = any(lineages[0].elbo - trial.elbo < self.near(AGREE, trial) for trial in own)
-        if handed or self.told["agreeing"] >= ENOUGH:
-            better = self.hop(lineages[0], TURNS, CONFIRMING)
-            single = np.sum(~holds_nothing(self.cavi, lineages[0].state)) < 2  # there is nothing to turn
-            if not better and (handed or single or self.told["returns"] == self.told["hops"]):
-                return lineages[0]
-        if handed:
-            self.hop(lineages[0], PATIENCE)
-            return lineages[0]
-        for lineage in lineages:
-            self.hop(lineage, PATIENCE)
-        self.told["agreeing"] = sum(max(t.elbo for t in lineages) - t.elbo < self.near(AGREE, t) for t in lineages)
-        best, second = sorted(lineages, key=lambda trial: trial.elbo, reverse=True)[:2]
-        if self.told["agreeing"] < LINEAGES:
-            self.cross(best, second)
-        known = self.told["agreeing"] >= LINEAGES and self.told["returns"] >= RETURNS
-        if not known and self.hop(best, LAST_PATIENCE):
-            self.told["agreeing"] = 1
-        for lineage in lineages:
-            lineage.status = lineage.status or Status.CONVERGED
-        return best
+    def fresh(self) -> list[Trial]:
+        """The finalists of another race, of further starts."""
+        n, cavi = len(PORTFOLIO), self.racer()
+        return self.entered(cavi, starts(self.starting(cavi), "auto", n, self.options.seed, first=n), n)
 
     def near(self, nats: float, trial: Trial) -> float:
         """So many nats, or what the precision of the data does not resolve of this trial's ELBO."""
         return max(nats, SINGLE * abs(trial.elbo)) if self.cavi.data.is_single else nats
-
-    def hop(self, lineage: Trial, patience: int, sweeps: int = SWEEPS) -> bool:
-        """Hop until so many hops in a row have found nothing better, or some came back; whether any did."""
-        try:
-            return self.hopped(lineage, patience, sweeps)
-        finally:
-            self.crew.rest()
-
-    def hopped(self, lineage: Trial, patience: int, sweeps: int) -> bool:
-        failures, returned, before = 0, 0, lineage.elbo
-        while failures < patience and returned < self.returns_enough() and self.told["hops"] < MOST_HOPS:
-            number, self.told["hops"] = self.told["hops"], self.told["hops"] + 1
-            self.watcher.n_hops += 1
-            self.watcher.phase = "hop"
-            most = min(patience - failures, MOST_HOPS - number)
-            new, both = self.crew.next(self.excursion, lineage, number, most, sweeps)
-            came_back, better = self.came_back(new, lineage), self.is_better(new, lineage)
-            self.told["returns"] += came_back
-            self.succeed(lineage, new)
-            if both is not None:
-                better = self.is_better(both, lineage)
-                self.succeed(lineage, both)
-            failures = 0 if better else failures + 1
-            returned = 0 if better else returned + came_back
-        return lineage.elbo > before + self.near(WORTH, lineage)
-
-    def returns_enough(self) -> int:
-        """How many hops must come back: more where the way was long, for such a search is easily held up."""
-        return max(RETURNS, int(RETURNING * self.told["hops"]))
 
     def excursion(self, lineage: Trial, number: int, sweeps: int) -> tuple[Trial, Trial | None]:
         """Where a hop ends, and, where that is elsewhere but not higher, what the two make together."""
@@ -261,7 +208,7 @@ class Search:
 
     def departed(self, state: VIState, number: int, sweeps: int) -> tuple[CAVI, VIState]:
         """Where a hop leads to before it climbs: a rotation, or a run of Gibbs sampling."""
-        if number % (TURNS + 1) < TURNS:
+        if sweeps <= SWEEPS and number % (TURNS + 1) < TURNS:
             self.rehearsal.wait("climb")
             cavi, own = self.hops.narrowed(state)
             new = turned(cavi, own, np.random.default_rng([self.options.seed, number, 12]))
@@ -275,16 +222,6 @@ class Search:
 
     def is_better(self, new: Trial, old: Trial) -> bool:
         return new.elbo > old.elbo + self.near(WORTH, old)
-
-    def cross(self, best: Trial, other: Trial) -> None:
-        """Give the best what only the other has, where that leads to something better."""
-        new = self.crossing(best, other)
-        if new is not None:
-            self.succeed(best, new)
-
-    def succeed(self, lineage: Trial, new: Trial) -> None:
-        self.ends.append(new.elbo)
-        lineage.succeed(new, new.state)
 
     def crossing(self, best: Trial, other: Trial) -> Trial | None:
         """The end of the climb from what the best has and, beside it, what only the other has, if it has any."""
