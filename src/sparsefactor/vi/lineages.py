@@ -2,8 +2,8 @@
 
 confirm: all finalists are in one optimum: a few rotations are to come back to it, and that is it
 round:   otherwise the two best hop, each from where its last hop ended, if that was not much lower than it began
-widen:   where they end in different optima, further lineages: the other finalist, and those of another race, each
-         after a long run of Gibbs sampling; then the best of all for another round
+widen:   where they end in different optima, further lineages until two agree: the other finalist, and those of another
+         race, each after a long run of Gibbs sampling; where none agree, the best of all for another round
 cross:   what only the others have is put beside what the best one has
 on:      the best goes on until hop after hop has found nothing better
 """
@@ -36,7 +36,7 @@ RETURNS = 7  # hops that end where the best was, and nothing better in between: 
 RETURNING = 0.1  # of all hops, where that is more
 MOST_HOPS = 800  # in all
 HEAT = 5.0  # nats that a hop may lose, on average, and yet be gone on from
-LONG = 6000  # sweeps of the run that a further lineage begins with,
+LONG = 4000  # sweeps of the run that a lineage of another race begins with,
 LONG_WORK = 4e8  # and the products of a feature, a sample and a factor that they may come to
 CHEAP = 3e5  # such products of a sweep, beyond which there are no further lineages: the search would take too long
 
@@ -46,6 +46,7 @@ class Lineages:
 
     def __init__(self, search: Search) -> None:
         self.search, self.told = search, search.told
+        self.heat = 0.0  # HEAT, once lineages were seen to disagree: before, hops must come back
         self.returned: dict[int, int] = {}  # hops that came back to a lineage's optimum, by its number
 
     def best(self, finalists: list[Trial]) -> Trial:
@@ -88,9 +89,11 @@ class Lineages:
 
     def widened(self, lineages: list[Trial], others: list[Trial]) -> Trial:
         """The best of these and of further ones, which join them until two have ended in the same optimum."""
+        self.heat = HEAT
         for lineage in self.further(others):
-            self.hop(lineage, 1, min(LONG, max(SWEEPS + 1, int(LONG_WORK / self.work))), most=1)
-            self.hop(lineage, PATIENCE, most=ROUND)
+            if lineage not in others:
+                self.hop(lineage, 1, min(LONG, max(SWEEPS + 1, int(LONG_WORK / self.work))), most=1)
+            self.hop(lineage, PATIENCE, most=ROUND, goal=max(trial.elbo for trial in lineages))
             lineages.append(lineage)
             best = self.agreed(lineages)
             if self.told["agreeing"] >= LINEAGES:
@@ -110,14 +113,19 @@ class Lineages:
         self.told["agreeing"] = sum(best.elbo - trial.elbo < self.search.near(AGREE, trial) for trial in lineages)
         return best
 
-    def hop(self, lineage: Trial, patience: int, sweeps: int = SWEEPS, most: int = MOST_HOPS) -> bool:
-        """Hop until so many hops in a row have found nothing better, or some came back; whether any did."""
+    def hop(
+        self, lineage: Trial, patience: int, sweeps: int = SWEEPS, most: int = MOST_HOPS, goal: float = np.inf
+    ) -> bool:
+        """Hop until so many hops in a row have found nothing better, or some came back; whether any did.
+
+        goal: the ELBO of an optimum that is known from elsewhere; to have come there, too, is enough.
+        """
         try:
-            return self.hopped(lineage, patience, sweeps, most)
+            return self.hopped(lineage, patience, sweeps, most, goal)
         finally:
             self.search.crew.rest()
 
-    def hopped(self, lineage: Trial, patience: int, sweeps: int, most: int) -> bool:
+    def hopped(self, lineage: Trial, patience: int, sweeps: int, most: int, goal: float) -> bool:
         search, told = self.search, self.told
         failures, returned, before, here = 0, 0, lineage.elbo, lineage
         last = min(MOST_HOPS, told["hops"] + most)
@@ -134,10 +142,12 @@ class Lineages:
             self.succeed(lineage, new)
             if both is not None:
                 self.succeed(lineage, both)
-            if end.elbo > here.elbo - HEAT * luck.exponential():
+            if end.elbo > here.elbo - self.heat * luck.exponential():
                 here = end
             failures = 0 if better else failures + 1
             returned = 0 if better else returned + came_back
+            if abs(lineage.elbo - goal) < search.near(AGREE, lineage):
+                break
         self.returned[lineage.number] = returned
         return lineage.elbo > before + search.near(WORTH, lineage)
 
