@@ -1,6 +1,7 @@
 """The search for the best optimum: hops, recombination, and what the result tells of how sure it is."""
 
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from sparsefactor.data import as_data
 from sparsefactor.engine import build_engine
 from sparsefactor.engine.threads import single_blas_thread
 from sparsefactor.relabel import alike
+from sparsefactor.start import PORTFOLIO
 from sparsefactor.vi import hop, lineages, search
 from sparsefactor.vi import trial as trial_module
 from sparsefactor.vi.cavi import CAVI
@@ -210,6 +212,77 @@ def test_lineages_that_agree_are_not_believed_before_hops_come_back(monkeypatch)
     hasty = sf.fit_vi(RUGGED, n_factors=6, scale=True)
     assert found.elbo > hasty.elbo + 1.0
     assert found.record["search"]["agreeing"] == 1
+
+
+def test_where_lineages_disagree_further_ones_join(monkeypatch):
+    found = rugged(8)
+    assert len(found.trial_records) == 2 * len(PORTFOLIO)  # those of another race
+    assert found.trials["trial"].tolist() == list(range(2 * len(PORTFOLIO)))
+    monkeypatch.setattr(lineages, "CHEAP", 0.0)
+    alone = sf.fit_vi(RUGGED, n_factors=8, scale=True)
+    assert len(alone.trial_records) == len(PORTFOLIO)
+    assert alone.record["search"]["hops"] < found.record["search"]["hops"]
+    assert found.elbo >= found.trials["elbo"].max() - 1e-9
+
+
+class Straight:
+    """A search whose hops end at given ELBOs, one after another."""
+
+    def __init__(self, ends):
+        self.coming, self.ends, self.told, self.from_where = iter(ends), [], {"hops": 0, "returns": 0}, []
+        self.options = SimpleNamespace(seed=0, init="auto")
+        self.watcher, self.crew = SimpleNamespace(n_hops=0, phase=""), self
+        self.excursion = None
+
+    def near(self, nats, _):
+        return nats
+
+    def came_back(self, new, old):
+        return abs(new.elbo - old.elbo) < lineages.AGREE
+
+    def is_better(self, new, old):
+        return new.elbo > old.elbo + lineages.WORTH
+
+    def next(self, _, here, *rest):
+        self.from_where.append(here.elbo)
+        return SimpleNamespace(elbo=next(self.coming), state=None), None
+
+    def rest(self):
+        pass
+
+
+def lineage(elbo):
+    own = SimpleNamespace(elbo=elbo, number=0)
+
+    def succeed(new, _):
+        own.elbo = max(own.elbo, new.elbo)
+
+    own.succeed = succeed
+    return own
+
+
+def test_hops_set_out_from_the_best_until_lineages_disagree_and_then_from_where_they_ended():
+    made = Straight([-1.0, -1.0, -1.0])
+    lineages.Lineages(made).hop(lineage(0.0), 3)
+    assert made.from_where == [0.0, 0.0, 0.0]
+    made = Straight([-1e-9, -500.0, -1.0, 7.0, 6.9, -500.0])
+    hot, best = lineages.Lineages(made), lineage(0.0)
+    hot.heat = lineages.HEAT
+    assert hot.hop(best, 9, most=6)
+    assert best.elbo == 7.0  # kept, wherever hops go on from
+    assert made.from_where[:3] == [0.0, -1e-9, -1e-9]  # a hop may lose a little, not everything
+    assert made.from_where[4] == 7.0
+
+
+def test_a_lineage_that_comes_to_the_goal_stops_there():
+    made = Straight([1.0, 4.95, 9.0])
+    own = lineage(0.0)
+    assert lineages.Lineages(made).hop(own, 9, goal=5.0)
+    assert own.elbo == 4.95
+    made = Straight([1.0, 5.5, 5.4, 5.3])  # better than the goal: it goes on
+    own = lineage(0.0)
+    lineages.Lineages(made).hop(own, 2, goal=5.0)
+    assert made.told["hops"] == 4
 
 
 def test_where_starts_agree_rotations_confirm_it():

@@ -138,8 +138,8 @@ def fit_vi(
         Instead of a prior: at least as many factors as there may be, for the default prior.
     n_trials : int or "auto"
         So many starts, of which the best ELBO wins; "auto" tries ten, and where the best three of them end in
-        different optima it goes on from there by short runs of Gibbs sampling and by recombination, until nothing
-        better turns up; `certainty` tells how often the best optimum recurred.
+        different optima it goes on from there by rotations, runs of Gibbs sampling and recombination, if need be
+        from ten further starts, until nothing better turns up; `certainty` tells how often the best optimum recurred.
     init : str, Start or list of Start
         "auto" (a portfolio of starts), or one of the starts by name ("random" is the paper's). A Start of your own is
         the only one; a list of them races beside the portfolio, half of it where n_trials is "auto".
