@@ -7,7 +7,6 @@ import itertools
 import subprocess
 import sys
 import threading
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -164,14 +163,13 @@ def digest() -> str:
     """The bits of a fit and of a short chain."""
     sim = sf.simulate(**SIM)
     prior = sf.Prior(n_factors=12, inclusion=0.3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        vi = sf.fit_vi(sim.X, prior, n_trials=1, max_iter=8, seed=0)
-        mc = sf.sample(sim.X, prior, n_chains=1, n_warmup=2, n_draws=2, init="random", seed=0, progress=False)
+    vi = sf.fit_vi(sim.X, prior, n_trials=1, max_iter=8, seed=0)
+    mc = sf.sample(sim.X, prior, n_chains=1, n_warmup=2, n_draws=2, init="random", seed=0, progress=False)
     found = [vi.loadings_mean, vi.activations_mean, mc.loadings_mean, mc.activations_mean]
     return hashlib.sha256(b"".join(values.tobytes() for values in found)).hexdigest()
 
 
+@pytest.mark.filterwarnings("ignore")  # here, for filters that threads set and take back are those of all threads
 def test_every_thread_gets_the_bits_of_the_main_thread(two_threads):
     own = digest()
     with ThreadPoolExecutor(3) as pool:
@@ -194,6 +192,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_process_pools_get_the_bits_of_this_process(tmp_path):
     script = tmp_path / "pools.py"
     script.write_text(PROCESSES.format(tests=str(__file__).rpartition("/")[0]))
