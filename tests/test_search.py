@@ -218,6 +218,9 @@ def test_where_lineages_disagree_further_ones_join(monkeypatch):
     found = rugged(8)
     assert len(found.trial_records) == 2 * len(PORTFOLIO)  # those of another race
     assert found.trials["trial"].tolist() == list(range(2 * len(PORTFOLIO)))
+    named = sf.fit_vi(RUGGED, n_factors=8, scale=True, init="rotation")
+    assert set(named.trials["start"]) == {"rotation"}
+    assert len(named.trial_records) == 2 * len(PORTFOLIO)
     monkeypatch.setattr(lineages, "CHEAP", 0.0)
     alone = sf.fit_vi(RUGGED, n_factors=8, scale=True)
     assert len(alone.trial_records) == len(PORTFOLIO)

@@ -1,9 +1,10 @@
 """Beyond the race: where the search of a fit goes on from its finalists (docs/math.md, 3.18).
 
 confirm: all finalists are in one optimum: a few rotations are to come back to it, and that is it
-round:   otherwise the two best hop, each from where its last hop ended, if that was not much lower than it began
+round:   otherwise the two best hop, each from the best it has found
 widen:   where they end in different optima, further lineages until two agree: the other finalist, and those of another
-         race, each after a long run of Gibbs sampling; where none agree, the best of all for another round
+         race, each after a long run of Gibbs sampling; where none agree, the best of all for another round. From here
+         on hops set out from where the last one ended, if that was not much lower than where it began
 cross:   what only the others have is put beside what the best one has
 on:      the best goes on until hop after hop has found nothing better
 """
@@ -37,7 +38,7 @@ RETURNING = 0.1  # of all hops, where that is more
 MOST_HOPS = 800  # in all
 HEAT = 5.0  # nats that a hop may lose, on average, and yet be gone on from
 LONG = 4000  # sweeps of the run that a lineage of another race begins with,
-LONG_WORK = 4e8  # and the products of a feature, a sample and a factor that they may come to
+LONG_WORK = 4e8  # and the products of a feature, a sample and a factor that they may come to (see CHEAP: never few)
 CHEAP = 3e5  # such products of a sweep, beyond which there are no further lineages: the search would take too long
 
 
@@ -92,7 +93,7 @@ class Lineages:
         self.heat = HEAT
         for lineage in self.further(others):
             if lineage not in others:
-                self.hop(lineage, 1, min(LONG, max(SWEEPS + 1, int(LONG_WORK / self.work))), most=1)
+                self.hop(lineage, 1, min(LONG, int(LONG_WORK / self.work)), most=1)
             self.hop(lineage, PATIENCE, most=ROUND, goal=max(trial.elbo for trial in lineages))
             lineages.append(lineage)
             best = self.agreed(lineages)
@@ -114,7 +115,7 @@ class Lineages:
         return best
 
     def hop(
-        self, lineage: Trial, patience: int, sweeps: int = SWEEPS, most: int = MOST_HOPS, goal: float = np.inf
+        self, lineage: Trial, patience: int, sweeps: int = SWEEPS, most: float = np.inf, goal: float = np.inf
     ) -> bool:
         """Hop until so many hops in a row have found nothing better, or some came back; whether any did.
 
@@ -125,10 +126,10 @@ class Lineages:
         finally:
             self.search.crew.rest()
 
-    def hopped(self, lineage: Trial, patience: int, sweeps: int, most: int, goal: float) -> bool:
+    def hopped(self, lineage: Trial, patience: int, sweeps: int, most: float, goal: float) -> bool:
         search, told = self.search, self.told
         failures, returned, before, here = 0, 0, lineage.elbo, lineage
-        last = min(MOST_HOPS, told["hops"] + most)
+        last = int(min(MOST_HOPS, told["hops"] + most))
         luck = np.random.default_rng([search.options.seed, lineage.number, 13, told["hops"]])
         while failures < patience and returned < self.returns_enough() and told["hops"] < last:
             number, told["hops"] = told["hops"], told["hops"] + 1

@@ -192,8 +192,9 @@ class Search:
 
     def fresh(self) -> list[Trial]:
         """The finalists of another race, of further starts."""
-        n, cavi = len(PORTFOLIO), self.racer()
-        return self.entered(cavi, starts(self.starting(cavi), "auto", n, self.options.seed, first=n), n)
+        n, cavi, init = len(PORTFOLIO), self.racer(), self.options.init
+        kind = init if isinstance(init, str) else "auto"  # one's own starts are all in the first race
+        return self.entered(cavi, starts(self.starting(cavi), kind, n, self.options.seed, first=n), n)
 
     def near(self, nats: float, trial: Trial) -> float:
         """So many nats, or what the precision of the data does not resolve of this trial's ELBO."""
