@@ -1,5 +1,7 @@
 """The search for the best optimum: hops, recombination, and what the result tells of how sure it is."""
 
+import _thread
+import threading
 from functools import cache
 from types import SimpleNamespace
 
@@ -9,6 +11,7 @@ import pytest
 import sparsefactor as sf
 from sparsefactor.data import as_data
 from sparsefactor.engine import build_engine
+from sparsefactor.engine.small import SmallVI
 from sparsefactor.engine.threads import single_blas_thread
 from sparsefactor.relabel import alike
 from sparsefactor.start import PORTFOLIO
@@ -17,6 +20,7 @@ from sparsefactor.vi import trial as trial_module
 from sparsefactor.vi.cavi import CAVI
 from sparsefactor.vi.cross import crossed
 from sparsefactor.vi.empty import emptied, holds_nothing
+from sparsefactor.vi.fit import options_of, search_on
 from sparsefactor.vi.hop import SPARE, Hops
 from sparsefactor.vi.trial import Tolerance, Trial
 from sparsefactor.vi.turn import turned
@@ -133,7 +137,7 @@ def test_hops_are_a_function_of_the_seed_and_their_number():
     first, again = (Hops(cavi, 3).from_state(state)[1] for _ in range(2))
     np.testing.assert_array_equal(first.rows.mu, again.rows.mu)
     hops = Hops(cavi, 3)
-    one, other = (hops.from_state(state, number)[1] for number in range(2))
+    one, other = (hops.from_state(state, (number,))[1] for number in range(2))
     assert not np.array_equal(one.rows.mu, other.rows.mu)
 
 
@@ -232,7 +236,7 @@ class Straight:
     """A search whose hops end at given ELBOs, one after another."""
 
     def __init__(self, ends):
-        self.coming, self.ends, self.told, self.from_where = iter(ends), [], {"hops": 0, "returns": 0}, []
+        self.coming, self.from_where = iter(ends), []
         self.options = SimpleNamespace(seed=0, init="auto")
         self.watcher, self.crew = SimpleNamespace(n_hops=0, phase=""), self
         self.excursion = None
@@ -254,24 +258,23 @@ class Straight:
         pass
 
 
-def lineage(elbo):
+def lineage(made, elbo):
     own = SimpleNamespace(elbo=elbo, number=0)
 
     def succeed(new, _):
         own.elbo = max(own.elbo, new.elbo)
 
     own.succeed = succeed
-    return own
+    return lineages.Lineage(made, own)
 
 
 def test_hops_set_out_from_the_best_until_lineages_disagree_and_then_from_where_they_ended():
     made = Straight([-1.0, -1.0, -1.0])
-    lineages.Lineages(made).hop(lineage(0.0), 3)
+    lineage(made, 0.0).hop(3)
     assert made.from_where == [0.0, 0.0, 0.0]
     made = Straight([-1e-9, -500.0, -1.0, 7.0, 6.9, -500.0])
-    hot, best = lineages.Lineages(made), lineage(0.0)
-    hot.heat = lineages.HEAT
-    assert hot.hop(best, 9, most=6)
+    best = lineage(made, 0.0)
+    assert best.hop(9, most=6, heat=lineages.HEAT)
     assert best.elbo == 7.0  # kept, wherever hops go on from
     assert made.from_where[:3] == [0.0, -1e-9, -1e-9]  # a hop may lose a little, not everything
     assert made.from_where[4] == 7.0
@@ -279,13 +282,13 @@ def test_hops_set_out_from_the_best_until_lineages_disagree_and_then_from_where_
 
 def test_a_lineage_that_comes_to_the_goal_stops_there():
     made = Straight([1.0, 4.95, 9.0])
-    own = lineage(0.0)
-    assert lineages.Lineages(made).hop(own, 9, goal=5.0)
+    own = lineage(made, 0.0)
+    assert own.hop(9, goal=5.0)
     assert own.elbo == 4.95
     made = Straight([1.0, 5.5, 5.4, 5.3])  # better than the goal: it goes on
-    own = lineage(0.0)
-    lineages.Lineages(made).hop(own, 2, goal=5.0)
-    assert made.told["hops"] == 4
+    own = lineage(made, 0.0)
+    own.hop(2, goal=5.0)
+    assert own.hops == 4
 
 
 def test_where_starts_agree_rotations_confirm_it():
@@ -303,7 +306,7 @@ def test_where_starts_agree_and_rotations_end_elsewhere_the_search_goes_on(monke
     X = F @ L.T + rng.standard_normal((300, 60))
     found = sf.fit_vi(X, n_factors=4, scale=True, seed=3)
     monkeypatch.setattr(search, "TURNS", 0)
-    monkeypatch.setattr(lineages.Lineages, "hopped", lambda *_: False)
+    monkeypatch.setattr(lineages.Lineage, "hopped", lambda *_: False)
     hasty = sf.fit_vi(X, n_factors=4, scale=True, seed=3)
     assert [end["status"] for end in hasty.trial_records].count("converged") >= lineages.ENOUGH
     assert found.record["search"]["hops"] > search.TURNS
@@ -349,28 +352,77 @@ def test_there_is_nothing_to_turn_without_two_factors():
     assert found.record["search"]["hops"] <= search.TURNS
 
 
-def test_the_search_is_the_same_for_any_number_of_threads():
-    one, some = sf.fit_vi(RUGGED, n_factors=6, scale=True, n_threads=3), rugged(6)
-    assert one.elbo == some.elbo
-    np.testing.assert_array_equal(one.loadings_mean, some.loadings_mean)
+@pytest.mark.parametrize("holes", [False, True])
+def test_lineages_on_threads_find_what_they_find_one_after_another(holes, monkeypatch):
+    X = np.where(np.random.default_rng(3).random(RUGGED.shape) < 0.05, np.nan, RUGGED) if holes else RUGGED
+    names = set()
+    real = Hops.from_state
+
+    def noted(*args):
+        names.add(threading.current_thread().name)
+        return real(*args)
+
+    monkeypatch.setattr(Hops, "from_state", noted)
+    one = sf.fit_vi(X, n_factors=7, scale=True, n_threads=1)
+    assert names == {threading.main_thread().name}
+    some = sf.fit_vi(X, n_factors=7, scale=True, n_threads=3)
+    assert len(names) > 2
+    assert some.record["search"] == one.record["search"]
+    assert some.elbo == one.elbo
+    np.testing.assert_array_equal(some.loadings_mean, one.loadings_mean)
 
 
-def test_an_interruption_while_hopping_keeps_the_best(monkeypatch):
+@pytest.mark.parametrize("n_threads", [1, 3])
+@pytest.mark.parametrize("how", ["in the main thread", "wherever it hops", "no memory"])
+@pytest.mark.filterwarnings("ignore:the search ended early")
+def test_an_interruption_while_hopping_keeps_the_best(how, n_threads, monkeypatch):
     calls = []
 
     def interrupt(self, *args):
         calls.append(1)
         if len(calls) > 2:
-            raise KeyboardInterrupt
+            if how != "in the main thread":
+                raise KeyboardInterrupt if how == "wherever it hops" else MemoryError("none left")
+            _thread.interrupt_main()
         return real(self, *args)
 
     real = Hops.from_state
     monkeypatch.setattr(Hops, "from_state", interrupt)
     with pytest.warns(sf.ConvergenceWarning, match="Interrupted"):
-        p = sf.fit_vi(RUGGED, n_factors=8, scale=True)
+        p = sf.fit_vi(RUGGED, n_factors=8, scale=True, n_threads=n_threads)
     assert p.status is sf.Status.INTERRUPTED
-    assert len(calls) == 3
+    assert 3 <= len(calls) < 3 + 2 * n_threads  # the others stop as soon as they have climbed
     assert p.elbo >= p.trials["elbo"].max() - 1e-9
+    assert not [own for own in threading.enumerate() if own.name.startswith("sparsefactor-search")]
+
+
+def test_who_says_that_it_is_over_ends_the_search_on_every_thread():
+    data, prior = as_data(RUGGED, center=True, scale=True), sf.Prior(n_factors=8)
+    engine, asked = build_engine(data, prior, n_threads=3), []
+
+    def over():
+        asked.append(threading.current_thread().name)
+        return len(asked) > 3000
+
+    found = search_on(engine, prior, options_of(), over=over)
+    assert found.status is sf.Status.STOPPED
+    assert len(set(asked)) > 2
+    assert len(asked) < 3010
+    assert found.winner.elbo == max(trial.elbo for trial in found.trials)
+
+
+def test_a_line_of_progress_leaves_climbs_their_compiled_calls(monkeypatch):
+    """As it is shown in a terminal or a notebook; a callback is told of each iteration."""
+    calls = []
+    real = SmallVI.together
+    monkeypatch.setattr(SmallVI, "together", lambda *args: calls.append(1) or real(*args))
+    shown, silent = (sf.fit_vi(SIM.X, n_factors=4, progress=progress) for progress in (True, False))
+    assert shown.elbo == silent.elbo
+    assert len(calls) % 2 == 0
+    assert len(calls) > 20
+    calls.clear()
+    assert sf.fit_vi(SIM.X, n_factors=4, callback=lambda _: None).elbo == silent.elbo
+    assert not calls
 
 
 def test_how_sure_it_is_is_told():

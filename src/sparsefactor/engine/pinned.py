@@ -74,7 +74,7 @@ class Pinned(RowVerbs):
         self.C, self.G = data.design.basis, data.n_rows or data.n_features
         self.d, self.flat, self.learnt = len(self.C), data.base_precision, data.design.learnt
         self.has_slabs = bool(self.learnt.any())
-        self.name, self.one_caller = inner.name, inner.one_caller
+        self.name, self.one_caller, self.n_threads = inner.name, inner.one_caller, inner.n_threads
 
     def with_prior(self, prior: Prior) -> Pinned:
         """The same engine under another prior."""

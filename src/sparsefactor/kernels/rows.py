@@ -36,6 +36,7 @@ class RowVerbs(StartVerbs):
     data: Data
     prior: Prior
     one_caller: bool = False
+    n_threads: int = 1
     compiles: bool = False
 
     def scope(self) -> AbstractContextManager[Any]:

@@ -54,6 +54,7 @@ class Verbs(Protocol):
     data: Data
     prior: Prior
     one_caller: bool  # whether calls must come one at a time: two that wait for all devices would wait for each other
+    n_threads: int  # of this process, that may compute with it at once
     compiles: bool  # whether every number of factors is compiled for, which takes longer than many sweeps
 
     @property

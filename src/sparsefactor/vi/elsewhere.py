@@ -1,15 +1,17 @@
-"""Who does the work of a search: this process, one thing after another, or the workers of a cluster, side by side.
+"""Who does the work of a search: this process, one thing after another or on its threads, or the workers of a cluster.
 
-Trials are independent between two comparisons. A hop depends on the one before it only where that one found something
-better: so the next few hops are made at once, from where the search is now, and are thrown away when it has moved on.
-What is taken is what would have been found one after another, to the bit.
+Trials are independent between two comparisons, and so are lineages within a round. A hop depends on the one before it
+only where that one found something better: so the next few hops are made at once on a cluster, from where the search is
+now, and are thrown away when it has moved on. What is taken is what would have been found one after another, to the
+bit.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -37,9 +39,14 @@ class Alone:
 
     spreads = False
 
-    def each(self, work: Work, jobs: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+    def each(self, work: Work, jobs: Sequence[tuple[Any, ...]]) -> Iterable[Any]:
         """What becomes of each job's trial, in their order."""
         return (work(*job) for job in jobs)
+
+    def together(self, hop: Callable[[Any], Any], lineages: Sequence[Any]) -> None:
+        """A round of hops of each."""
+        for lineage in lineages:
+            hop(lineage)
 
     def next(self, work: Work, lineage: Trial, number: int, most: int, sweeps: int) -> Any:
         """The next excursion from a lineage, which may take up to so many before it moves on."""
@@ -49,7 +56,39 @@ class Alone:
         """There are no more."""
 
 
-class Workers:
+class Threads(Alone):
+    """Those of this process; for kernels that let go of the interpreter's lock. n: how many may work at once."""
+
+    def __init__(self, n: int, watcher: Watcher, scope: Callable[[], Any]) -> None:
+        self.n, self.watcher, self.scope = n, watcher, scope
+
+    def each(self, work: Work, jobs: Sequence[tuple[Any, ...]]) -> Iterable[Any]:
+        def scoped(*job: Any) -> Any:
+            with self.scope():
+                return work(*job)
+
+        with ThreadPoolExecutor(min(self.n, len(jobs)), "sparsefactor-search") as pool:
+            begun = [pool.submit(scoped, *job) for job in jobs]
+            waiting = set(begun)
+            try:
+                while waiting:  # now and then, for not every system lets go of a wait when the user wants the end
+                    done, waiting = wait(waiting, 0.1, FIRST_EXCEPTION)
+                    for job in done:
+                        job.result()
+            except BaseException:
+                self.watcher.halted = True  # the others stop where they are; what they have found is kept
+                try:
+                    pool.shutdown(cancel_futures=True)
+                finally:
+                    self.watcher.halted = False
+                raise
+        return [job.result() for job in begun]
+
+    def together(self, hop: Callable[[Any], Any], lineages: Sequence[Any]) -> None:
+        self.each(hop, [(lineage,) for lineage in lineages])
+
+
+class Workers(Alone):
     """Those of a cluster, to which the data were sent; `jobs` makes calls there."""
 
     spreads = True
@@ -63,13 +102,14 @@ class Workers:
         self.begun: dict[int, Any] = {}  # excursions, by number
         self.base: Any = None  # the state that they set out from
 
-    def each(self, work: Work, jobs: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+    def each(self, work: Work, jobs: Sequence[tuple[Any, ...]]) -> Iterable[Any]:
         begun = [self.begin(work, *job) for job in jobs]
         try:
             for (trial, *_), job in zip(jobs, begun, strict=True):
                 (new,) = self.back(trial, job.result())
                 yield new
                 new.report()
+                new.looked_at()
         finally:
             for job in begun:
                 job.cancel()
@@ -83,6 +123,7 @@ class Workers:
                 self.begun[ahead] = self.begin(work, lineage, ahead, sweeps)
         new, both = self.back(lineage, self.begun.pop(number).result())
         lineage.report()
+        lineage.looked_at()
         return new, both
 
     def rest(self) -> None:
@@ -95,7 +136,7 @@ class Workers:
         return self.jobs.begin(made, self.what, work.__name__, packed(trial), args, name=name)
 
     def back(self, trial: Trial, found: list[bytes | None]) -> list[Any]:
-        return [None if one is None else unpacked(one, self.search, trial.tell) for one in found]
+        return [None if one is None else unpacked(one, self.search, trial) for one in found]
 
 
 def made(data: Data, what: bytes, name: str, trial: bytes, args: tuple[Any, ...]) -> list[bytes | None]:
@@ -105,12 +146,21 @@ def made(data: Data, what: bytes, name: str, trial: bytes, args: tuple[Any, ...]
     prior, joint, options = pickle.loads(what)
     with single_blas_thread():
         search = Search(searching(data, prior, joint), options, {}, Watcher([], 1.0, 0.0, None, None))
-        found = getattr(search, name)(unpacked(trial, search, None), *args)
+        found = getattr(search, name)(unpacked(trial, search), *args)
     return [None if one is None else packed(one) for one in (found if isinstance(found, tuple) else (found,))]
 
 
 def searching(data: Data, prior: Prior, joint: bool) -> CAVI:
     return CAVI(data, prior, build_engine(data, prior, "cpu", 1), joint=joint)
+
+
+def crew_for(search: Search, jobs: Any | None) -> Alone:
+    """Threads where climbs and runs are compiled calls of one thread each, and nobody follows them step by step."""
+    if jobs is not None:
+        return Workers(jobs, search)
+    cavi, watcher, n = search.cavi, search.watcher, search.cavi.engine.n_threads
+    compiled = cavi.shortcut is not None and cavi.shortcut.alone and not cavi.engine.one_caller
+    return Threads(n, watcher, cavi.engine.scope) if n > 1 and compiled and watcher.callback is None else Alone()
 
 
 class _Pickler(pickle.Pickler):
@@ -126,14 +176,17 @@ class _Unpickler(pickle.Unpickler):
 def packed(trial: Trial) -> bytes:
     """A trial, but for its sweeps, of which the number of factors tells which they are, and who looks on."""
     own: Any = copy(trial)
-    own.cavi, own.tell = trial.cavi.prior.K, None
+    own.cavi, own.tell, own.check = trial.cavi.prior.K, None, None
     file = io.BytesIO()
     _Pickler(file, protocol=5).dump(own)
     return file.getvalue()
 
 
-def unpacked(trial: bytes, search: Search, tell: Any) -> Trial:
+def unpacked(trial: bytes, search: Search, before: Trial | None = None) -> Trial:
+    """before: what it was sent as, whom whoever looks on knows."""
     own: Any = _Unpickler(io.BytesIO(trial)).load()
-    own.cavi, own.tell = search.hops.kit(own.cavi)[0], tell
+    own.cavi = search.hops.kit(own.cavi)[0]
+    if before is not None:
+        own.tell, own.check = before.tell, before.check
     new: Trial = own
     return new

@@ -27,9 +27,9 @@ class Filled:
     def __init__(self, cavi: CAVI, engine: Any, moves: Sequence[Move]) -> None:
         self.cavi, self.engine, self.moves = cavi, engine, moves
 
-    def from_state(self, rows: VIRows, columns: VIColumns, number: int, sweeps: int, seed: int) -> VIState:
+    def from_state(self, rows: VIRows, columns: VIColumns, number: tuple[int, ...], sweeps: int, seed: int) -> VIState:
         """Where a run from these rows and columns leads to."""
-        cavi, rng = self.cavi, np.random.default_rng([seed, number, 11])
+        cavi, rng = self.cavi, np.random.default_rng([seed, *number, 11])
         F = np.array(columns.f_mean)
         F = F if cavi.fold is None else cavi.fold.back(F)
         engine = self.engine.with_holes_filled(rows, F, rng)
@@ -41,7 +41,7 @@ class Filled:
             F = np.hstack([F @ basis.T, np.zeros((len(F), engine.data.n_gathered))])
         gibbs = Gibbs(engine.data, cavi.prior, engine, self.moves)
         draw = gibbs.begin(engine.vi_draw(rows, row_stream(rng)), F)
-        draw = gibbs.run(draw, stream_key(seed, number), sweeps)
+        draw = gibbs.run(draw, stream_key(seed, *number), sweeps)
         F = draw.F if basis is None else unfolded(draw.F, basis, rng)
         return cavi.begin(cavi.engine.vi_at_draw(draw.rows, draw.scale), F, known=True)
 

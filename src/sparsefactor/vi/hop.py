@@ -9,6 +9,7 @@ and which ones are given up is decided afterwards, when it is known what each is
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -33,13 +34,14 @@ class Hops:
 
     def __init__(self, cavi: CAVI, seed: int) -> None:
         self.whole, self.seed = cavi, seed
+        self.lock = threading.Lock()  # of what several threads may ask for at once
         self.kits: dict[int, tuple[CAVI, Gibbs]] = {}
         self.fillers: dict[int, Filled | None] = {}
         self.exchangeable = cavi.n_kinds == 1 and not (
             not cavi.prior.learns_inclusion and len(cavi.prior.inclusion_matrix()) > 1
         )
 
-    def from_state(self, state: VIState, number: int = 0, sweeps: int = SWEEPS) -> tuple[CAVI, VIState]:
+    def from_state(self, state: VIState, number: tuple[int, ...] = (0,), sweeps: int = SWEEPS) -> tuple[CAVI, VIState]:
         """Where a run of Gibbs sampling from this state leads to, perhaps with fewer or more factors.
 
         number: of the run, which its randomness goes by.
@@ -49,18 +51,19 @@ class Hops:
         filled = self.filled(cavi, gibbs)
         if filled is not None:
             return cavi, filled.from_state(rows, columns, number, sweeps, self.seed)
-        rng = np.random.default_rng([self.seed, number, 11])
+        rng = np.random.default_rng([self.seed, *number, 11])
         F = np.array(columns.f_mean)
         F = F if cavi.fold is None else cavi.fold.to_draw(F, gibbs.data.n_samples)
         draw = gibbs.begin(cavi.engine.vi_draw(rows, row_stream(rng)), F)
-        draw = gibbs.run(draw, stream_key(self.seed, number), sweeps)
+        draw = gibbs.run(draw, stream_key(self.seed, *number), sweeps)
         return cavi, cavi.begin(cavi.engine.vi_at_draw(draw.rows, draw.scale), draw.F, known=True)
 
     def filled(self, cavi: CAVI, gibbs: Gibbs) -> Filled | None:
         """Runs of filled data, where these can be made."""
-        if cavi.prior.K not in self.fillers:
-            self.fillers[cavi.prior.K] = filled_runs(cavi, gibbs.moves)
-        return self.fillers[cavi.prior.K]
+        with self.lock:
+            if cavi.prior.K not in self.fillers:
+                self.fillers[cavi.prior.K] = filled_runs(cavi, gibbs.moves)
+            return self.fillers[cavi.prior.K]
 
     def whole_of(self, cavi: CAVI, state: VIState) -> VIState:
         """The state with as many factors as there are in all: strongest first, the ones it lacks empty."""
@@ -90,17 +93,21 @@ class Hops:
 
     def kit(self, K: int) -> tuple[CAVI, Gibbs]:
         """Both methods' sweeps for K factors."""
-        if K not in self.kits:
-            cavi, data = self.whole, self.whole.data
-            if cavi.prior.K != K:
-                prior = replace(cavi.prior, factor_names=None).take(np.minimum(np.arange(K), cavi.prior.K - 1))
-                cavi = CAVI(data, prior, cavi.engine.with_prior(prior), joint=cavi.joint, fold=cavi.fold)
-            engine = cavi.engine if cavi.fold is None else cavi.fold.engine_of_draws(cavi)
-            moves = moves_for(engine, [name for name in USED if name in engine.moves])
-            for move in moves:
-                move.every = EVERY  # a run is judged by where it ends, and moves take most of its time
-            self.kits[K] = cavi, Gibbs(engine.data, cavi.prior, engine, moves, any_normals=True)
-        return self.kits[K]
+        with self.lock:
+            if K not in self.kits:
+                self.kits[K] = self._kit(K)
+            return self.kits[K]
+
+    def _kit(self, K: int) -> tuple[CAVI, Gibbs]:
+        cavi, data = self.whole, self.whole.data
+        if cavi.prior.K != K:
+            prior = replace(cavi.prior, factor_names=None).take(np.minimum(np.arange(K), cavi.prior.K - 1))
+            cavi = CAVI(data, prior, cavi.engine.with_prior(prior), joint=cavi.joint, fold=cavi.fold)
+        engine = cavi.engine if cavi.fold is None else cavi.fold.engine_of_draws(cavi)
+        moves = moves_for(engine, [name for name in USED if name in engine.moves])
+        for move in moves:
+            move.every = EVERY  # a run is judged by where it ends, and moves take most of its time
+        return cavi, Gibbs(engine.data, cavi.prior, engine, moves, any_normals=True)
 
     def resized(self, old: CAVI, new: CAVI, state: VIState) -> tuple[VIRows, VIColumns]:
         """q of the factors that hold something, strongest first, and of as many empty ones as `new` has room for."""

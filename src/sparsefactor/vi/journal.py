@@ -172,7 +172,7 @@ def fetched(ref: Ref) -> Any:
 class JournalEngine:
     """An engine whose answers are noted. It has no shortcut: what is so small needs none of this."""
 
-    one_caller = True  # answers are noted in the order in which they were asked for
+    one_caller, n_threads = True, 1  # answers are noted in the order in which they were asked for
 
     def __init__(self, inner: Any, notes: Notes) -> None:
         self.inner, self.notes = inner, notes

@@ -7,11 +7,14 @@ widen:   where they end in different optima, further lineages until two agree: t
          on hops set out from where the last one ended, if that was not much lower than where it began
 cross:   what only the others have is put beside what the best one has
 on:      the best goes on until hop after hop has found nothing better
+
+Lineages of one round know nothing of each other, so they may be side by side: what they find is the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +34,7 @@ ENOUGH = 3  # finalists that must agree, or else the search goes on
 CONFIRMING = 2, 50  # hops, and sweeps of those that have nothing to turn, that confirm what all finalists agree on
 LINEAGES = 2  # finalists that go on, and how many must end in the same optimum
 ROUND = 40  # hops of a lineage before it is compared with others
+JOINING = 2  # further lineages that join at a time
 SECOND = 3  # lineages that have a second round, where none agree
 PATIENCE, LAST_PATIENCE = 18, 60  # hops in a row that find nothing better, of each lineage and of the best at the end
 RETURNS = 7  # hops that end where the best was, and nothing better in between: this neighbourhood is known
@@ -42,126 +46,171 @@ LONG_WORK = 4e8  # and the products of a feature, a sample and a factor that the
 CHEAP = 3e5  # such products of a sweep, beyond which there are no further lineages: the search would take too long
 
 
+class Lineage:
+    """A trial that hops, and what came of its hops. sweeps: of the run of Gibbs sampling it begins with, if any."""
+
+    def __init__(self, search: Search, trial: Trial, sweeps: int = 0) -> None:
+        self.search, self.trial, self.sweeps = search, trial, sweeps
+        self.hops = 0
+        self.returns = 0  # hops that came back to where they set out, or to the best
+        self.recent = 0  # such hops since something better was found, in the last round
+        self.ends: list[float] = []  # ELBOs that climbs ended at
+
+    @property
+    def elbo(self) -> float:
+        return self.trial.elbo
+
+    def hop(
+        self,
+        patience: int,
+        sweeps: int = SWEEPS,
+        *,
+        most: float = np.inf,
+        returns: int = RETURNS,
+        goal: float = np.inf,
+        heat: float = 0.0,
+    ) -> bool:
+        """Hop until so many hops in a row have found nothing better, or some came back; whether any did.
+
+        goal: the ELBO of an optimum that is known from elsewhere; to have come there, too, is enough.
+        heat: nats that a hop may lose, on average, and yet be gone on from.
+        """
+        try:
+            if self.sweeps and not self.hops:
+                self.hopped(1, self.sweeps, 1, returns, goal, heat)
+            return self.hopped(patience, sweeps, most, returns, goal, heat)
+        finally:
+            self.search.crew.rest()
+
+    def hopped(self, patience: int, sweeps: int, most: float, returns: int, goal: float, heat: float) -> bool:
+        search, trial = self.search, self.trial
+        failures, before, here, last = 0, trial.elbo, trial, self.hops + most
+        self.recent = 0
+        luck = np.random.default_rng([search.options.seed, trial.number, 13, self.hops])
+        while failures < patience and self.recent < returns and self.hops < last:
+            number, self.hops = self.hops, self.hops + 1
+            search.watcher.n_hops += 1
+            search.watcher.phase = "hop"
+            ahead = int(min(patience - failures, last - number))
+            new, both = search.crew.next(search.excursion, here, number, ahead, sweeps)
+            end = new if both is None or new.elbo > both.elbo else both
+            came_back, better = search.came_back(new, trial), search.is_better(end, trial)
+            self.returns += came_back
+            self.succeed(new)
+            if both is not None:
+                self.succeed(both)
+            if end.elbo > here.elbo - heat * luck.exponential():
+                here = end
+            failures = 0 if better else failures + 1
+            self.recent = 0 if better else self.recent + came_back
+            if abs(trial.elbo - goal) < search.near(AGREE, trial):
+                break
+        return trial.elbo > before + search.near(WORTH, trial)
+
+    def cross(self, other: Lineage) -> None:
+        """Take what only the other has, where that leads to something better."""
+        new = self.search.crossing(self.trial, other.trial)
+        if new is not None:
+            self.succeed(new)
+
+    def succeed(self, new: Trial) -> None:
+        self.ends.append(new.elbo)
+        self.trial.succeed(new, new.state)
+
+
 class Lineages:
     """Those of one search, whose trials they are."""
 
     def __init__(self, search: Search) -> None:
         self.search, self.told = search, search.told
-        self.heat = 0.0  # HEAT, once lineages were seen to disagree: before, hops must come back
-        self.returned: dict[int, int] = {}  # hops that came back to a lineage's optimum, by its number
+        self.all: list[Lineage] = []
 
     def best(self, finalists: list[Trial]) -> Trial:
-        """The lineage that has found most, from these finalists, the best of which comes first.
+        """The trial that has found most, from these finalists, the best of which comes first.
 
         Where a start that was given leads, no further lineage is to find better: what it came from was a search.
         """
         search, first = self.search, finalists[0]
         own = search.trials[: len(given(search.options.init))]
         handed = any(first.elbo - trial.elbo < search.near(AGREE, trial) for trial in own)
+        try:
+            return self.sought(self.join(finalists), handed).trial
+        finally:
+            search.ends += [end for lineage in self.all for end in lineage.ends]
+            self.told["hops"], self.told["returns"] = self.hops, self.returns
+
+    def sought(self, finalists: list[Lineage], handed: bool) -> Lineage:
+        search, first = self.search, finalists[0]
         if handed or self.told["agreeing"] >= ENOUGH:
-            better = self.hop(first, *CONFIRMING)
-            single = np.sum(~holds_nothing(search.cavi, first.state)) < 2  # there is nothing to turn
-            if not better and (handed or single or self.told["returns"] == self.told["hops"]):
+            better = first.hop(*CONFIRMING)
+            single = np.sum(~holds_nothing(search.cavi, first.trial.state)) < 2  # there is nothing to turn
+            if not better and (handed or single or self.returns == self.hops):
                 return first
         if handed:
-            self.hop(first, PATIENCE)
+            first.hop(PATIENCE)
             return first
         lineages = finalists[:LINEAGES]
-        for lineage in lineages:
-            self.hop(lineage, PATIENCE, most=ROUND)
+        self.round(lineages)
         best = self.agreed(lineages)
-        if self.told["agreeing"] < LINEAGES and self.returned[best.number] < RETURNS and self.work <= CHEAP:
+        heat = 0.0  # HEAT, once lineages were seen to disagree: before, hops must come back
+        if self.told["agreeing"] < LINEAGES and best.recent < RETURNS and self.work <= CHEAP:
+            heat = HEAT
             best = self.widened(lineages, finalists[LINEAGES:])
         for other in lineages:
-            if best.elbo - other.elbo >= search.near(AGREE, best):
-                self.cross(best, other)
-        known = self.told["agreeing"] >= LINEAGES and self.told["returns"] >= RETURNS
-        if not known and self.hop(best, LAST_PATIENCE):
+            if best.elbo - other.elbo >= search.near(AGREE, best.trial):
+                best.cross(other)
+        known = self.told["agreeing"] >= LINEAGES and self.returns >= RETURNS
+        if not known and best.hop(LAST_PATIENCE, most=MOST_HOPS - self.hops, returns=self.enough(), heat=heat):
             self.told["agreeing"] = 1
         for lineage in lineages:
-            lineage.status = lineage.status or Status.CONVERGED
+            lineage.trial.status = lineage.trial.status or Status.CONVERGED
         return best
+
+    def widened(self, lineages: list[Lineage], others: list[Lineage]) -> Lineage:
+        """The best of these and of further ones, which join them until two have ended in the same optimum."""
+        waiting = others + self.join(self.search.fresh(), sweeps=min(LONG, int(LONG_WORK / self.work)))
+        while waiting:
+            joining, waiting = waiting[:JOINING], waiting[JOINING:]
+            self.round(joining, goal=max(lineage.elbo for lineage in lineages), heat=HEAT)
+            lineages += joining
+            best = self.agreed(lineages)
+            if self.told["agreeing"] >= LINEAGES:
+                return best
+        self.round(sorted(lineages, key=lambda lineage: lineage.elbo, reverse=True)[:SECOND], heat=HEAT)
+        return self.agreed(lineages)
+
+    def join(self, trials: list[Trial], sweeps: int = 0) -> list[Lineage]:
+        """sweeps: of the run of Gibbs sampling that each begins with, if any."""
+        new = [Lineage(self.search, trial, sweeps) for trial in trials]
+        self.all += new
+        return new
+
+    def round(self, lineages: Sequence[Lineage], *, goal: float = np.inf, heat: float = 0.0) -> None:
+        """Some hops of each."""
+        hop = partial(Lineage.hop, patience=PATIENCE, most=ROUND, returns=self.enough(), goal=goal, heat=heat)
+        self.search.crew.together(hop, lineages)
+
+    def enough(self) -> int:
+        """How many hops must come back: more where the way was long, for such a search is easily held up."""
+        return max(RETURNS, int(RETURNING * self.hops))
+
+    def agreed(self, lineages: list[Lineage]) -> Lineage:
+        """The best of them; how many ended there is noted."""
+        best = max(lineages, key=lambda lineage: lineage.elbo)
+        near = self.search.near
+        self.told["agreeing"] = sum(best.elbo - lineage.elbo < near(AGREE, lineage.trial) for lineage in lineages)
+        return best
+
+    @property
+    def hops(self) -> int:
+        return sum(lineage.hops for lineage in self.all)
+
+    @property
+    def returns(self) -> int:
+        return sum(lineage.returns for lineage in self.all)
 
     @property
     def work(self) -> int:
         """Of a sweep."""
         cavi = self.search.cavi
         return cavi.data.n_features * cavi.data.n_samples * cavi.prior.K
-
-    def widened(self, lineages: list[Trial], others: list[Trial]) -> Trial:
-        """The best of these and of further ones, which join them until two have ended in the same optimum."""
-        self.heat = HEAT
-        for lineage in self.further(others):
-            if lineage not in others:
-                self.hop(lineage, 1, min(LONG, int(LONG_WORK / self.work)), most=1)
-            self.hop(lineage, PATIENCE, most=ROUND, goal=max(trial.elbo for trial in lineages))
-            lineages.append(lineage)
-            best = self.agreed(lineages)
-            if self.told["agreeing"] >= LINEAGES:
-                return best
-        for lineage in sorted(lineages, key=lambda trial: trial.elbo, reverse=True)[:SECOND]:
-            self.hop(lineage, PATIENCE, most=ROUND)
-        return self.agreed(lineages)
-
-    def further(self, others: list[Trial]) -> Iterator[Trial]:
-        """The other finalists, then those of another race."""
-        yield from others
-        yield from self.search.fresh()
-
-    def agreed(self, lineages: list[Trial]) -> Trial:
-        """The best of them; how many ended there is noted."""
-        best = max(lineages, key=lambda trial: trial.elbo)
-        self.told["agreeing"] = sum(best.elbo - trial.elbo < self.search.near(AGREE, trial) for trial in lineages)
-        return best
-
-    def hop(
-        self, lineage: Trial, patience: int, sweeps: int = SWEEPS, most: float = np.inf, goal: float = np.inf
-    ) -> bool:
-        """Hop until so many hops in a row have found nothing better, or some came back; whether any did.
-
-        goal: the ELBO of an optimum that is known from elsewhere; to have come there, too, is enough.
-        """
-        try:
-            return self.hopped(lineage, patience, sweeps, most, goal)
-        finally:
-            self.search.crew.rest()
-
-    def hopped(self, lineage: Trial, patience: int, sweeps: int, most: float, goal: float) -> bool:
-        search, told = self.search, self.told
-        failures, returned, before, here = 0, 0, lineage.elbo, lineage
-        last = int(min(MOST_HOPS, told["hops"] + most))
-        luck = np.random.default_rng([search.options.seed, lineage.number, 13, told["hops"]])
-        while failures < patience and returned < self.returns_enough() and told["hops"] < last:
-            number, told["hops"] = told["hops"], told["hops"] + 1
-            search.watcher.n_hops += 1
-            search.watcher.phase = "hop"
-            ahead = min(patience - failures, last - number)
-            new, both = search.crew.next(search.excursion, here, number, ahead, sweeps)
-            end = new if both is None or new.elbo > both.elbo else both
-            came_back, better = search.came_back(new, lineage), search.is_better(end, lineage)
-            told["returns"] += came_back
-            self.succeed(lineage, new)
-            if both is not None:
-                self.succeed(lineage, both)
-            if end.elbo > here.elbo - self.heat * luck.exponential():
-                here = end
-            failures = 0 if better else failures + 1
-            returned = 0 if better else returned + came_back
-            if abs(lineage.elbo - goal) < search.near(AGREE, lineage):
-                break
-        self.returned[lineage.number] = returned
-        return lineage.elbo > before + search.near(WORTH, lineage)
-
-    def returns_enough(self) -> int:
-        """How many hops must come back: more where the way was long, for such a search is easily held up."""
-        return max(RETURNS, int(RETURNING * self.told["hops"]))
-
-    def cross(self, best: Trial, other: Trial) -> None:
-        """Give the best what only the other has, where that leads to something better."""
-        new = self.search.crossing(best, other)
-        if new is not None:
-            self.succeed(best, new)
-
-    def succeed(self, lineage: Trial, new: Trial) -> None:
-        self.search.ends.append(new.elbo)
-        lineage.succeed(new, new.state)

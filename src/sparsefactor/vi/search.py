@@ -18,7 +18,7 @@ import numpy as np
 from ..start import PORTFOLIO, Start, given, starts
 from .cavi import CAVI, VIState
 from .cross import crossed
-from .elsewhere import Alone, Workers
+from .elsewhere import crew_for
 from .fold import folded
 from .hop import EVERY, SPARE, SWEEPS, Hops
 from .lineages import AGREE, LINEAGES, Lineages
@@ -68,7 +68,7 @@ class Search:
         self.ends: list[float] = []  # ELBOs of the optima that climbs have ended in
         self.hops = Hops(self.cavi, options.seed)
         self.rehearsal = Rehearsal({})
-        self.crew: Alone | Workers = Alone() if jobs is None else Workers(jobs, self)
+        self.crew = crew_for(self, jobs)
 
     def run(self) -> None:
         self.look()
@@ -108,9 +108,9 @@ class Search:
         self.watcher.phase = "start"
         for number, start in enumerate(entries, len(self.trials)):
             state = cavi.start(start.L, start.F)
-            tell = self.watcher.tell if self.watcher.is_needed else None
-            check = None if self.watcher.over is None else self.watcher.check
-            trial = Trial(number, start.name, cavi, state, accelerate=options.accelerate, tell=tell, check=check)
+            tell = None if self.watcher.callback is None else self.watcher.tell
+            looks = {"tell": tell, "check": self.watcher.check}
+            trial = Trial(number, start.name, cavi, state, accelerate=options.accelerate, **looks)
             self.trials.append(trial)
             own.append(trial)
             if not self.crew.spreads and not side_by_side(cavi, n, tell):  # else all, when they are there
@@ -202,21 +202,22 @@ class Search:
 
     def excursion(self, lineage: Trial, number: int, sweeps: int) -> tuple[Trial, Trial | None]:
         """Where a hop ends, and, where that is elsewhere but not higher, what the two make together."""
-        new = self.arrived(lineage.branch(*self.departed(lineage.state, number, sweeps)))
+        new = self.arrived(lineage.branch(*self.departed(lineage, number, sweeps)))
         if self.is_better(new, lineage) or self.came_back(new, lineage):
             return new, None
         return new, self.crossing(new if new.elbo > lineage.elbo else lineage, new)
 
-    def departed(self, state: VIState, number: int, sweeps: int) -> tuple[CAVI, VIState]:
+    def departed(self, lineage: Trial, number: int, sweeps: int) -> tuple[CAVI, VIState]:
         """Where a hop leads to before it climbs: a rotation, or a run of Gibbs sampling."""
+        state, own = lineage.state, (lineage.number, number)
         if sweeps <= SWEEPS and number % (TURNS + 1) < TURNS:
             self.rehearsal.wait("climb")
-            cavi, own = self.hops.narrowed(state)
-            new = turned(cavi, own, np.random.default_rng([self.options.seed, number, 12]))
+            cavi, narrow = self.hops.narrowed(state)
+            new = turned(cavi, narrow, np.random.default_rng([self.options.seed, *own, 12]))
             if new is not None:
                 return cavi, new
         self.rehearsal.wait("hop")
-        return self.hops.from_state(state, number, sweeps)
+        return self.hops.from_state(state, own, sweeps)
 
     def came_back(self, new: Trial, old: Trial) -> bool:
         return abs(new.elbo - old.elbo) < self.near(AGREE, old)

@@ -51,3 +51,4 @@ def _advance(trials: list[Trial], until: int, tolerance: Tolerance, room: int) -
     seconds = (time.perf_counter() - begin) / len(trials)
     for trial, (after, converged, way) in zip(trials, told, strict=True):
         trial.climbed(after, converged, way, seconds)
+        trial.looked_at()

@@ -45,9 +45,9 @@ class Tolerance(NamedTuple):
 
 
 class Trial:
-    """A state on its way up, and the way it came. tell: is called with the trial after each iteration.
+    """A state on its way up, and the way it came.
 
-    check: is called now and then, and may end the search.
+    tell: is called with the trial after each iteration; check: now and then, and may end the search.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Trial:
         *,
         accelerate: bool,
         tell: Callable[[Trial], None] | None = None,
-        check: Callable[[], None] | None = None,
+        check: Callable[[Trial], None] | None = None,
     ) -> None:
         self.number, self.name, self.cavi = number, name, cavi
         self.state, self.tell, self.check = state, tell, check
@@ -100,6 +100,10 @@ class Trial:
         if self.tell is not None:
             self.tell(self)
 
+    def looked_at(self) -> None:
+        if self.check is not None:
+            self.check(self)
+
     def settle(self) -> None:
         """After an interruption: back to the optimum that a shear has not bettered yet."""
         if self.fallback is not None and not self.elbo > self.fallback.elbo:
@@ -127,8 +131,7 @@ class Trial:
             begin, next_look = time.perf_counter(), min(until, self.iterations + AT_ONCE)
             ((after, converged, way),) = shortcut.together([self.climber(next_look)], tolerance, KEPT, 1)
             self.climbed(after, converged, way, time.perf_counter() - begin)
-            if self.check is not None:
-                self.check()
+            self.looked_at()
         while self.iterations < until and self.status is None:
             begin = time.perf_counter()
             before = self.state.elbo
@@ -142,8 +145,7 @@ class Trial:
             if tolerance.reached(before, self.state.elbo):
                 self.status = Status.CONVERGED
             self.report()
-            if self.check is not None:
-                self.check()
+            self.looked_at()
 
     def climber(self, until: int) -> Climber:
         """This trial as an engine takes it that makes many iterations at once."""

@@ -85,7 +85,8 @@ Callback = Callable[[VIProgress], Any]
 
 
 class Watcher:
-    """Told by each trial after each of its iterations; `phase` and `n_hops` are kept by the search.
+    """Told by each trial after each of its iterations, where the caller's function is, and else now and then: climbs
+    that nobody follows step by step are faster. `phase` and `n_hops` are kept by the search.
 
     over: asked now and then, from the first iteration on; True ends the search.
     """
@@ -99,25 +100,27 @@ class Watcher:
         bars: Bars | None,
         over: Callable[[], bool] | None = None,
     ) -> None:
-        self.over = over
+        self.over, self.halted = over, False  # halted: another thread has met its end
         self.trials, self.unit, self.elbo_shift, self.callback, self.bars = trials, unit, elbo_shift, callback, bars
         self.phase, self.n_hops = "start", 0
         self.begun, self.pace = time.monotonic(), Pace(SHOWN_SECONDS)
 
-    @property
-    def is_needed(self) -> bool:
-        return self.callback is not None or self.bars is not None
-
     def tell(self, trial: Trial) -> None:
         """Raises Stopped where the callback returns True."""
-        if getattr(trial.cavi.engine, "replaying", False):
-            return  # it was told before
-        show = self.bars is not None and self.pace.due()
-        if self.callback is None and not show:
-            return
+        if self.callback is not None and not is_replaying(trial) and says_stop(self.callback(self.now(trial))):
+            raise Stopped
+
+    def check(self, trial: Trial) -> None:
+        """Raises Stopped where it is over."""
+        if self.bars is not None and not is_replaying(trial) and self.pace.due():
+            self.bars.show("VI", line(self.now(trial)))
+        if self.halted or (self.over is not None and self.over()):
+            raise Stopped
+
+    def now(self, trial: Trial) -> VIProgress:
         fold = trial.cavi.fold
         best = max(self.trials, key=lambda one: one.elbo, default=trial)
-        now = VIProgress(
+        return VIProgress(
             phase=self.phase,
             trial=trial.number,
             iteration=trial.iterations,
@@ -127,21 +130,17 @@ class Watcher:
             n_hops=self.n_hops,
             seconds=time.monotonic() - self.begun,
         )._holding(trial.state if fold is None else fold.shown(trial.state), trial.cavi.engine.vi_fetch, self.unit)
-        if show and self.bars is not None:
-            self.bars.show("VI", line(now))
-        if self.callback is not None and says_stop(self.callback(now)):
-            raise Stopped
-
-    def check(self) -> None:
-        """Raises Stopped where it is over."""
-        if self.over is not None and self.over():
-            raise Stopped
 
     def end(self, trial: Trial, status: Status) -> None:
         """The last line that a person sees."""
         if self.bars is not None:
             seconds = time.monotonic() - self.begun
             self.bars.show("VI", f"ELBO {trial.elbo + self.elbo_shift:,.2f}, {status.name.lower()}, {seconds:.1f} s")
+
+
+def is_replaying(trial: Trial) -> bool:
+    """Whether this was told before."""
+    return getattr(trial.cavi.engine, "replaying", False)
 
 
 def line(now: VIProgress) -> str:

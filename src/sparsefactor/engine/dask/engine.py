@@ -34,7 +34,7 @@ class DaskEngine:
     Its name is that engine's, too: the draws of a run can go on there.
     """
 
-    one_caller = False
+    one_caller, n_threads = False, 1
     compiles = False
 
     def __init__(
