@@ -3,8 +3,8 @@
 confirm: all finalists are in one optimum: a few rotations are to come back to it, and that is it
 round:   otherwise the two best hop, each from the best it has found
 widen:   where they end in different optima, further lineages until two agree: the other finalist, and those of another
-         race, each after a long run of Gibbs sampling; where none agree, the best of all for another round. From here
-         on hops set out from where the last one ended, if that was not much lower than where it began
+         race, each after long runs of Gibbs sampling; where none agree, the best of all for another round, after such
+         runs. From here on hops set out from where the last one ended, if that was not much lower than where it began
 cross:   what only the others have is put beside what the best one has
 on:      the best goes on until hop after hop has found nothing better
 
@@ -41,13 +41,13 @@ RETURNS = 7  # hops that end where the best was, and nothing better in between: 
 RETURNING = 0.1  # of all hops, where that is more
 MOST_HOPS = 800  # in all
 HEAT = 5.0  # nats that a hop may lose, on average, and yet be gone on from
-LONG = 4000  # sweeps of the run that a lineage of another race begins with,
-LONG_WORK = 4e8  # and the products of a feature, a sample and a factor that they may come to (see CHEAP: never few)
+RUNS, LONG = 8, 2000  # runs that a lineage of another race begins with, and sweeps of each,
+LONG_WORK = 2e8  # and the products of a feature, a sample and a factor that they may come to (see CHEAP: never few)
 CHEAP = 3e5  # such products of a sweep, beyond which there are no further lineages: the search would take too long
 
 
 class Lineage:
-    """A trial that hops, and what came of its hops. sweeps: of the run of Gibbs sampling it begins with, if any."""
+    """A trial that hops, and what came of its hops. sweeps: of the long runs that its next round begins with."""
 
     def __init__(self, search: Search, trial: Trial, sweeps: int = 0) -> None:
         self.search, self.trial, self.sweeps = search, trial, sweeps
@@ -76,8 +76,9 @@ class Lineage:
         heat: nats that a hop may lose, on average, and yet be gone on from.
         """
         try:
-            if self.sweeps and not self.hops:
-                self.hopped(1, self.sweeps, 1, returns, goal, heat)
+            if self.sweeps:  # wherever they lead
+                self.hopped(RUNS, self.sweeps, RUNS, RUNS, goal, np.inf)
+                self.sweeps = 0
             return self.hopped(patience, sweeps, most, returns, goal, heat)
         finally:
             self.search.crew.rest()
@@ -91,7 +92,7 @@ class Lineage:
             number, self.hops = self.hops, self.hops + 1
             search.watcher.n_hops += 1
             search.watcher.phase = "hop"
-            ahead = int(min(patience - failures, last - number))
+            ahead = int(min(patience - failures, last - number)) if np.isfinite(heat) else 1
             new, both = search.crew.next(search.excursion, here, number, ahead, sweeps)
             end = new if both is None or new.elbo > both.elbo else both
             came_back, better = search.came_back(new, trial), search.is_better(end, trial)
@@ -168,7 +169,8 @@ class Lineages:
 
     def widened(self, lineages: list[Lineage], others: list[Lineage]) -> Lineage:
         """The best of these and of further ones, which join them until two have ended in the same optimum."""
-        waiting = others + self.join(self.search.fresh(), sweeps=min(LONG, int(LONG_WORK / self.work)))
+        sweeps = min(LONG, int(LONG_WORK / self.work))
+        waiting = others + self.join(self.search.fresh(), sweeps)
         while waiting:
             joining, waiting = waiting[:JOINING], waiting[JOINING:]
             self.round(joining, goal=max(lineage.elbo for lineage in lineages), heat=HEAT)
@@ -176,11 +178,14 @@ class Lineages:
             best = self.agreed(lineages)
             if self.told["agreeing"] >= LINEAGES:
                 return best
-        self.round(sorted(lineages, key=lambda lineage: lineage.elbo, reverse=True)[:SECOND], heat=HEAT)
+        again = sorted(lineages, key=lambda lineage: lineage.elbo, reverse=True)[:SECOND]
+        for lineage in again:
+            lineage.sweeps = sweeps
+        self.round(again, heat=HEAT)
         return self.agreed(lineages)
 
     def join(self, trials: list[Trial], sweeps: int = 0) -> list[Lineage]:
-        """sweeps: of the run of Gibbs sampling that each begins with, if any."""
+        """sweeps: of the long runs that each begins with, if any."""
         new = [Lineage(self.search, trial, sweeps) for trial in trials]
         self.all += new
         return new
