@@ -232,6 +232,63 @@ def test_where_lineages_disagree_further_ones_join(monkeypatch):
     assert found.elbo >= found.trials["elbo"].max() - 1e-9
 
 
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_a_start_that_does_not_lead_leaves_the_search_to_the_others(n_threads):
+    """A race of six has two finalists, so that there is no third one to join them."""
+    rng = np.random.default_rng(5)
+    poor = sf.Start("poor", rng.standard_normal((12, 8)), 1e-3 * rng.standard_normal((8, 60)))
+    found = sf.fit_vi(RUGGED, n_factors=8, scale=True, init=[poor], n_threads=n_threads)
+    assert found.record["search"]["finalists"] == 2
+    assert len(found.trial_records) == 6 + len(PORTFOLIO)
+    assert found.elbo > found.trials["elbo"][0] + 1.0
+
+
+def test_further_lineages_begin_with_long_runs_wherever_they_lead(monkeypatch):
+    """As do second rounds; the first round, and that of the third finalist, do not."""
+    asked, real = [], Hops.from_state
+
+    def noted(self, state, number, sweeps):
+        asked.append((number[0], sweeps))
+        return real(self, state, number, sweeps)
+
+    monkeypatch.setattr(Hops, "from_state", noted)
+    found = sf.fit_vi(RUGGED, n_factors=8, scale=True, n_threads=1)
+    long = [trial for trial, sweeps in asked if sweeps == lineages.LONG]
+    begun = list(dict.fromkeys(long))
+    assert [trial for trial in begun if trial >= len(PORTFOLIO)] == begun[:3]
+    assert all(long.count(trial) % lineages.RUNS == 0 for trial in begun)
+    assert len(long) // lineages.RUNS == 3 + lineages.SECOND
+    first = dict(reversed([(trial, sweeps) for trial, sweeps in asked]))
+    assert all((sweeps == lineages.LONG) == (trial >= len(PORTFOLIO)) for trial, sweeps in first.items())
+    assert found.elbo == rugged(8).elbo
+
+
+def test_what_recombination_has_bettered_was_found_once(monkeypatch):
+    """Lineages that agreed are not in what only the best of them has come to since."""
+    made = Straight([])
+    made.cavi, made.trials, made.told = SimpleNamespace(data=None, prior=None), [], {"agreeing": 1}
+    made.together = lambda hop, some: None
+    of = lineages.Lineages(made)
+    first, second, third = (lineage(made, elbo) for elbo in (5.0, 5.0, 3.0))
+    for own in (first, second):
+        own.returns = own.recent = lineages.RETURNS
+        own.trial.status = None
+    of.all = [first, second]
+    last = []
+    monkeypatch.setattr(lineages.Lineage, "hop", lambda own, patience, **_: last.append(own) or False)
+    assert of.sought([first, second, third], handed=False) is first
+    assert of.known
+    assert not last
+    monkeypatch.setattr(lineages.Lineage, "cross", lambda own, _: setattr(own.trial, "elbo", 6.0))
+    second.trial.elbo = 4.95
+    first.trial.elbo = 5.0
+    monkeypatch.setattr(lineages, "AGREE", 0.01)  # of what is crossed
+    monkeypatch.setattr(lineages.Lineages, "agreed", lambda own, some: own.told.update(agreeing=2) or some[0])
+    of.sought([first, second, third], handed=False)
+    assert not of.known
+    assert last == [first]
+
+
 class Straight:
     """A search whose hops end at given ELBOs, one after another."""
 

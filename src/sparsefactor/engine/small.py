@@ -45,6 +45,11 @@ def constants_of(
     )
 
 
+def way_of(climber: Climber, trace: Array) -> list[tuple[int, float]]:
+    """Iterations in all and the ELBO after each step of a climb, of which the kernel noted its own."""
+    return list(zip((climber.iterations + trace[:, 0].astype(np.intp)).tolist(), trace[:, 1].tolist(), strict=True))
+
+
 class InTurn:
     """Trials take their turns."""
 
@@ -154,18 +159,19 @@ class SmallVI(InTurn):
         own = columns.pi_a, columns.pi_b, self.learnt, self.constants, self.problem, space
         now, elbo, steps, settled, t, fresh = small_climb(slots, elbo, *own, pace, climber.t, previous, fresh, trace)
         self.spaces.append(space)
-        mu, s2, eta, tau = np.split(slots.rows[now], [K, 2 * K, 3 * K])
+        block = slots.rows[now]
+        mu, s2, eta, tau = block[:K], block[K : 2 * K], block[2 * K : 3 * K], block[3 * K]
         small, empty = slots.small[now], columns.tau_shape
         pi = (small[2], small[3]) if self.learnt else own[:2]
         counts, terms = slots.sums[now], VITerms(*slots.sums[now, 2 * K :].tolist())
         state = (
-            VIRows(mu.T, s2.T, eta.T, tau[0]),
+            VIRows(mu.T, s2.T, eta.T, tau),
             VIColumns(slots.f_mean[now], slots.spread[now][None], empty, empty, small[0], small[1], *pi),
             Sums(slots.LY[now], slots.LL[now], self.no_share, counts[:K], counts[K : 2 * K], elbo=terms),
             ELBOTerms(*slots.terms[now].tolist()),
             float(elbo),
         )
-        way = [(climber.iterations + int(n), reached) for n, reached in trace[:steps].tolist()]
+        way = way_of(climber, trace[:steps])
         after = Climber(state, float(t), None if fresh else previous, way[-1][0], climber.until)
         return after, bool(settled), way
 

@@ -18,7 +18,7 @@ from ..kernels.cpu.vi_small_masked import masked_columns, slid_rows
 from ..model import Beta, Prior
 from .blas import hold_single_blas_thread
 from .by_factor import by_factor
-from .small import InTurn, constants_of
+from .small import InTurn, constants_of, way_of
 
 if TYPE_CHECKING:
     from .cpu import CpuEngine
@@ -125,10 +125,10 @@ class SmallMaskedVI(InTurn):
         own = columns.pi_a, columns.pi_b, self.learnt, self.known, (self.problem, *self.inner.halves), space
         now, elbo, steps, settled, t, fresh = masked_climb(slots, elbo, *own, pace, climber.t, previous, fresh, trace)
         self.spaces.append(space)
-        mu, s2, eta, tau = np.split(slots.rows[now], [D, 2 * D, 3 * D])
-        new = VIRows(mu[:K].T, s2[:K].T, eta[:K].T, tau[0])
+        block = slots.rows[now]
+        new = VIRows(block[:K].T, block[D : D + K].T, block[2 * D : 2 * D + K].T, block[3 * D])
         if d:
-            new = new._replace(base=mu[K:].T, base_var=s2[K:].T)
+            new = new._replace(base=block[K:D].T, base_var=block[D + K : 2 * D].T)
         small, empty = slots.small[now], columns.tau_shape
         pi = (small[2], small[3]) if self.learnt else own[:2]
         state = (
@@ -138,7 +138,7 @@ class SmallMaskedVI(InTurn):
             ELBOTerms(*slots.terms[now].tolist()),
             float(elbo),
         )
-        way = [(climber.iterations + int(n), reached) for n, reached in trace[:steps].tolist()]
+        way = way_of(climber, trace[:steps])
         after = Climber(state, float(t), None if fresh else previous, way[-1][0], climber.until)
         return after, bool(settled), way
 

@@ -179,7 +179,8 @@ def fit_vi(
         Which engine does the work: "cpu"; "gpu", or "jax" (wherever JAX runs), with the extra `gpu`; "auto" takes a
         GPU where JAX has one and the job is large, else "cpu". With a client: on every worker.
     n_threads : int, optional
-        Threads of the row pass; None for every core. Results do not depend on it.
+        Threads of the row pass, and of searches side by side where data are small and there is no callback; None for
+        every core. Results do not depend on it.
     progress : bool, optional
         Show on standard error how the search goes; None does so in a terminal and in a notebook.
     callback : function of VIProgress, optional

@@ -13,7 +13,7 @@ Lineages of one round know nothing of each other, so they may be side by side: w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,7 @@ ENOUGH = 3  # finalists that must agree, or else the search goes on
 CONFIRMING = 2, 50  # hops, and sweeps of those that have nothing to turn, that confirm what all finalists agree on
 LINEAGES = 2  # finalists that go on, and how many must end in the same optimum
 ROUND = 40  # hops of a lineage before it is compared with others
-JOINING = 2  # further lineages that join at a time
+JOINING = 2  # lineages of another race that join at a time
 SECOND = 3  # lineages that have a second round, where none agree
 PATIENCE, LAST_PATIENCE = 18, 60  # hops in a row that find nothing better, of each lineage and of the best at the end
 RETURNS = 7  # hops that end where the best was, and nothing better in between: this neighbourhood is known
@@ -154,14 +154,16 @@ class Lineages:
         self.round(lineages)
         best = self.agreed(lineages)
         heat = 0.0  # HEAT, once lineages were seen to disagree: before, hops must come back
-        if self.told["agreeing"] < LINEAGES and best.recent < RETURNS and self.work <= CHEAP:
+        if not self.known and best.recent < RETURNS and self.work <= CHEAP:
             heat = HEAT
             best = self.widened(lineages, finalists[LINEAGES:])
+        before = best.elbo
         for other in lineages:
             if best.elbo - other.elbo >= search.near(AGREE, best.trial):
                 best.cross(other)
-        known = self.told["agreeing"] >= LINEAGES and self.returns >= RETURNS
-        if not known and best.hop(LAST_PATIENCE, most=MOST_HOPS - self.hops, returns=self.enough(), heat=heat):
+        if best.elbo > before + search.near(WORTH, best.trial):
+            self.told["agreeing"] = 1  # none but this one has been there
+        if not self.known and best.hop(LAST_PATIENCE, most=MOST_HOPS - self.hops, returns=self.enough(), heat=heat):
             self.told["agreeing"] = 1
         for lineage in lineages:
             lineage.trial.status = lineage.trial.status or Status.CONVERGED
@@ -170,9 +172,7 @@ class Lineages:
     def widened(self, lineages: list[Lineage], others: list[Lineage]) -> Lineage:
         """The best of these and of further ones, which join them until two have ended in the same optimum."""
         sweeps = min(LONG, int(LONG_WORK / self.work))
-        waiting = others + self.join(self.search.fresh(), sweeps)
-        while waiting:
-            joining, waiting = waiting[:JOINING], waiting[JOINING:]
+        for joining in self.further(others, sweeps):
             self.round(joining, goal=max(lineage.elbo for lineage in lineages), heat=HEAT)
             lineages += joining
             best = self.agreed(lineages)
@@ -183,6 +183,15 @@ class Lineages:
             lineage.sweeps = sweeps
         self.round(again, heat=HEAT)
         return self.agreed(lineages)
+
+    def further(self, others: list[Lineage], sweeps: int) -> Iterator[list[Lineage]]:
+        """The other finalists, then those of another race, some at a time."""
+        if others:
+            yield others
+        fresh = self.join(self.search.fresh(), sweeps)
+        while fresh:
+            yield fresh[:JOINING]
+            fresh = fresh[JOINING:]
 
     def join(self, trials: list[Trial], sweeps: int = 0) -> list[Lineage]:
         """sweeps: of the long runs that each begins with, if any."""
@@ -205,6 +214,11 @@ class Lineages:
         near = self.search.near
         self.told["agreeing"] = sum(best.elbo - lineage.elbo < near(AGREE, lineage.trial) for lineage in lineages)
         return best
+
+    @property
+    def known(self) -> bool:
+        """Whether several lineages have ended in the best optimum, and enough hops have come back there."""
+        return self.told["agreeing"] >= LINEAGES and self.returns >= RETURNS
 
     @property
     def hops(self) -> int:

@@ -157,8 +157,8 @@ class Trial:
         self.state, self.iterations = VIState(*after.state), after.iterations
         if self.momentum is not None:
             self.momentum.t, self.momentum.previous = after.t, after.previous
-        shares = self.seconds + seconds * np.arange(1, len(way) + 1) / max(1, len(way))
-        self.trace.extend((n, elbo, float(at)) for (n, elbo), at in zip(way, shares, strict=True))
+        shares = (self.seconds + seconds * np.arange(1, len(way) + 1) / max(1, len(way))).tolist()
+        self.trace += [(n, elbo, at) for (n, elbo), at in zip(way, shares, strict=True)]
         self.seconds += seconds
         if converged:
             self.status = Status.CONVERGED
