@@ -30,6 +30,12 @@ SIM = sf.simulate(n_features=60, n_samples=50, inclusion=[0.3] * 3, snr=5, seed=
 RUGGED = np.random.default_rng(0).standard_normal((60, 12)) @ np.random.default_rng(1).standard_normal((12, 12))
 
 
+@pytest.fixture
+def short_runs(monkeypatch):
+    """Long ones take most of the time, and are little to the point in many tests."""
+    monkeypatch.setattr(lineages, "LONG", hop.SWEEPS + 10)
+
+
 @cache
 def rugged(K):
     """The default fit, which several tests look at."""
@@ -218,8 +224,8 @@ def test_lineages_that_agree_are_not_believed_before_hops_come_back(monkeypatch)
     assert found.record["search"]["agreeing"] == 1
 
 
-def test_where_lineages_disagree_further_ones_join(monkeypatch):
-    found = rugged(8)
+def test_where_lineages_disagree_further_ones_join(monkeypatch, short_runs):
+    found = sf.fit_vi(RUGGED, n_factors=8, scale=True)
     assert len(found.trial_records) == 2 * len(PORTFOLIO)  # those of another race
     assert found.trials["trial"].tolist() == list(range(2 * len(PORTFOLIO)))
     named = sf.fit_vi(RUGGED, n_factors=8, scale=True, init="rotation")
@@ -233,7 +239,7 @@ def test_where_lineages_disagree_further_ones_join(monkeypatch):
 
 
 @pytest.mark.parametrize("n_threads", [1, 3])
-def test_a_start_that_does_not_lead_leaves_the_search_to_the_others(n_threads):
+def test_a_start_that_does_not_lead_leaves_the_search_to_the_others(n_threads, short_runs):
     """A race of six has two finalists, so that there is no third one to join them."""
     rng = np.random.default_rng(5)
     poor = sf.Start("poor", rng.standard_normal((12, 8)), 1e-3 * rng.standard_normal((8, 60)))
@@ -243,7 +249,7 @@ def test_a_start_that_does_not_lead_leaves_the_search_to_the_others(n_threads):
     assert found.elbo > found.trials["elbo"][0] + 1.0
 
 
-def test_further_lineages_begin_with_long_runs_wherever_they_lead(monkeypatch):
+def test_further_lineages_begin_with_long_runs_wherever_they_lead(monkeypatch, short_runs):
     """As do second rounds; the first round, and that of the third finalist, do not."""
     asked, real = [], Hops.from_state
 
@@ -252,7 +258,7 @@ def test_further_lineages_begin_with_long_runs_wherever_they_lead(monkeypatch):
         return real(self, state, number, sweeps)
 
     monkeypatch.setattr(Hops, "from_state", noted)
-    found = sf.fit_vi(RUGGED, n_factors=8, scale=True, n_threads=1)
+    sf.fit_vi(RUGGED, n_factors=8, scale=True, n_threads=1)
     long = [trial for trial, sweeps in asked if sweeps == lineages.LONG]
     begun = list(dict.fromkeys(long))
     assert [trial for trial in begun if trial >= len(PORTFOLIO)] == begun[:3]
@@ -260,7 +266,6 @@ def test_further_lineages_begin_with_long_runs_wherever_they_lead(monkeypatch):
     assert len(long) // lineages.RUNS == 3 + lineages.SECOND
     first = dict(reversed([(trial, sweeps) for trial, sweeps in asked]))
     assert all((sweeps == lineages.LONG) == (trial >= len(PORTFOLIO)) for trial, sweeps in first.items())
-    assert found.elbo == rugged(8).elbo
 
 
 def test_what_recombination_has_bettered_was_found_once(monkeypatch):
@@ -410,7 +415,7 @@ def test_there_is_nothing_to_turn_without_two_factors():
 
 
 @pytest.mark.parametrize("holes", [False, True])
-def test_lineages_on_threads_find_what_they_find_one_after_another(holes, monkeypatch):
+def test_lineages_on_threads_find_what_they_find_one_after_another(holes, monkeypatch, short_runs):
     X = np.where(np.random.default_rng(3).random(RUGGED.shape) < 0.05, np.nan, RUGGED) if holes else RUGGED
     names = set()
     real = Hops.from_state
