@@ -170,13 +170,13 @@ class Lineages:
         return best
 
     def widened(self, lineages: list[Lineage], others: list[Lineage]) -> Lineage:
-        """The best of these and of further ones, which join them until two have ended in the same optimum."""
+        """The best of these and of further ones, which join them until the best optimum is known."""
         sweeps = min(LONG, int(LONG_WORK / self.work))
         for joining in self.further(others, sweeps):
             self.round(joining, goal=max(lineage.elbo for lineage in lineages), heat=HEAT)
             lineages += joining
             best = self.agreed(lineages)
-            if self.told["agreeing"] >= LINEAGES:
+            if self.known:
                 return best
         again = sorted(lineages, key=lambda lineage: lineage.elbo, reverse=True)[:SECOND]
         for lineage in again:
