@@ -12,6 +12,7 @@ import io
 import pickle
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextvars import copy_context
 from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -64,11 +65,11 @@ class Threads(Alone):
 
     def each(self, work: Work, jobs: Sequence[tuple[Any, ...]]) -> Iterable[Any]:
         def scoped(*job: Any) -> Any:
-            with self.scope():
+            with single_blas_thread(), self.scope():
                 return work(*job)
 
         with ThreadPoolExecutor(min(self.n, len(jobs)), "sparsefactor-search") as pool:
-            begun = [pool.submit(scoped, *job) for job in jobs]
+            begun = [pool.submit(copy_context().run, scoped, *job) for job in jobs]  # who listens to notices, errstate
             waiting = set(begun)
             try:
                 while waiting:  # now and then, for not every system lets go of a wait when the user wants the end
