@@ -335,6 +335,7 @@ def _search_on(
         winner.status = ended
     status = winner.status or Status.MAX_ITER
     watcher.end(winner, status)
+    watcher.trials = ()  # which have it, too: states would live on until cycles are looked for
     logger.info("VI: %d trials, best ELBO %.6f, %s", len(trials), winner.elbo, status.name)
     return Found(winner, trials, averaged, status, search.told)
 
