@@ -457,7 +457,7 @@ def test_an_interruption_while_hopping_keeps_the_best(how, n_threads, monkeypatc
     with pytest.warns(sf.ConvergenceWarning, match="Interrupted"):
         p = sf.fit_vi(RUGGED, n_factors=8, scale=True, n_threads=n_threads)
     assert p.status is sf.Status.INTERRUPTED
-    assert 3 <= len(calls) < 3 + 2 * n_threads  # the others stop as soon as they have climbed
+    assert 3 <= len(calls) <= (3 if n_threads == 1 else 2 + 2 * n_threads)  # others stop once they have climbed
     assert p.elbo >= p.trials["elbo"].max() - 1e-9
     assert not [own for own in threading.enumerate() if own.name.startswith("sparsefactor-search")]
 
