@@ -312,6 +312,9 @@ class Straight:
     def is_better(self, new, old):
         return new.elbo > old.elbo + lineages.WORTH
 
+    def is_short(self, _):
+        return False
+
     def next(self, _, here, *rest):
         self.from_where.append(here.elbo)
         return SimpleNamespace(elbo=next(self.coming), state=None), None

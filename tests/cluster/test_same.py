@@ -111,6 +111,14 @@ def test_trials_and_hops_of_little_data_are_spread(client, rugged, tmp_path):
     assert same(rugged, sf.fit_vi(RUGGED, n_factors=3, client=client, path=tmp_path / "fit"))
 
 
+def test_a_search_with_fewer_factors_than_were_asked_for_is_spread(client):
+    X = sf.simulate(n_features=25, n_samples=60, inclusion=[0.4] * 3, snr=5, seed=0).X
+    here, there = (sf.fit_vi(X, n_factors=9, **more) for more in ({}, {"client": client}))
+    assert here.record["search"]["bound"] == 5
+    assert there.record["search"] == here.record["search"]
+    assert same(here, there)
+
+
 def test_whoever_looks_on_can_end_a_search_that_is_spread(client):
     told = []
 

@@ -96,12 +96,15 @@ class Workers(Alone):
 
     def __init__(self, jobs: Any, search: Search) -> None:
         self.jobs, self.search = jobs, search
-        own = search.options
-        # All that decides what is found; whoever looks on is here.
-        options = replace(own, client=None, path=None, callback=None, progress=False, init="auto")
-        self.what = pickle.dumps((search.cavi.prior, search.cavi.joint, options), protocol=5)
         self.begun: dict[int, Any] = {}  # excursions, by number
         self.base: Any = None  # the state that they set out from
+
+    @property
+    def what(self) -> bytes:
+        """All that decides what is found; whoever looks on is here."""
+        cavi = self.search.cavi
+        options = replace(self.search.options, client=None, path=None, callback=None, progress=False, init="auto")
+        return pickle.dumps((cavi.prior, cavi.joint, options), protocol=5)
 
     def each(self, work: Work, jobs: Sequence[tuple[Any, ...]]) -> Iterable[Any]:
         begun = [self.begin(work, *job) for job in jobs]

@@ -27,6 +27,7 @@ from ..record import record_of
 from ..start import INITS, Start, checked_init
 from .cavi import CAVI
 from .kept import fit_in
+from .ladder import Ladder
 from .modules import in_modules, moduled, one_module, under_modules
 from .prune import pruned
 from .result import elbo_shift, mean_signal, posterior
@@ -311,21 +312,23 @@ def _search_on(
     trials: list[Trial] = []
     watcher = Watcher(trials, data.unit, elbo_shift(data), options.callback, bars, over)
     search = Search(cavi, options, trials, watcher, jobs)
+    ladder = Ladder(search)
     winner: Trial | None = None
     averaged = trials
     tried: list[Trial] = []  # under modules, of the trial that is being refined
     try:
-        search.run()
+        ladder.run()
         for trial in list(trials) if options.average else [best_of(trials)]:
             trials[trial.number] = refined(trial, prior.n_modules, options, trials, tried, watcher)
             tried.clear()
         winner = best_of(trials if options.average else [trials[trial.number]])
     except (KeyboardInterrupt, Stopped, MemoryError) as end:
-        if not isinstance(end, Stopped) and not any(np.isfinite(trial.elbo) for trial in trials):
+        found = ladder.before is not None or any(np.isfinite(trial.elbo) for trial in trials)
+        if not isinstance(end, Stopped) and not found:
             raise
         if isinstance(end, MemoryError):
             warn(f"the search ended early, and what it had found is returned: {end}", ConvergenceWarning)
-        search.settle()
+        ladder.settle()
         winner = best_under_modules(trials, tried, prior.n_modules) if prior.n_modules > 1 else best_of(trials)
         trials[winner.number] = winner
         averaged = [trial for trial in trials if trial.status is Status.CONVERGED] or [winner]

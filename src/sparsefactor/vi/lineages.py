@@ -153,10 +153,14 @@ class Lineages:
         lineages = finalists[:LINEAGES]
         self.round(lineages)
         best = self.agreed(lineages)
+        if search.is_short(best.trial):
+            return best
         heat = 0.0  # HEAT, once lineages were seen to disagree: before, hops must come back
         if not self.known and best.recent < RETURNS and self.work <= CHEAP:
             heat = HEAT
             best = self.widened(lineages, finalists[LINEAGES:])
+        if search.is_short(best.trial):
+            return best
         before = best.elbo
         for other in lineages:
             if best.elbo - other.elbo >= search.near(AGREE, best.trial):
@@ -176,7 +180,7 @@ class Lineages:
             self.round(joining, goal=max(lineage.elbo for lineage in lineages), heat=HEAT)
             lineages += joining
             best = self.agreed(lineages)
-            if self.known:
+            if self.known or self.search.is_short(best.trial):
                 return best
         again = sorted(lineages, key=lambda lineage: lineage.elbo, reverse=True)[:SECOND]
         for lineage in again:

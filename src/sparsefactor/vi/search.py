@@ -19,6 +19,7 @@ from ..start import PORTFOLIO, Start, given, starts
 from .cavi import CAVI, VIState
 from .cross import crossed
 from .elsewhere import crew_for
+from .empty import holds_nothing
 from .fold import folded
 from .hop import EVERY, SPARE, SWEEPS, Hops
 from .lineages import AGREE, LINEAGES, Lineages
@@ -60,21 +61,23 @@ class Search:
     """
 
     def __init__(self, cavi: CAVI, options: Any, trials: Any, watcher: Watcher, jobs: Any | None = None) -> None:
-        self.cavi, self.options, self.trials, self.watcher = folded(cavi), options, trials, watcher
+        self.options, self.trials, self.watcher = options, trials, watcher
         self.auto = options.n_trials == "auto"
         self.racing = options.race and not options.average
         self.coarse = Tolerance(max(options.tol, COARSE), options.rtol) if self.racing else options.tolerance
-        self.told: dict[str, Any] = {"hops": 0, "returns": 0}
-        self.ends: list[float] = []  # ELBOs of the optima that climbs have ended in
-        self.hops = Hops(self.cavi, options.seed)
         self.rehearsal = Rehearsal({})
+        self.within(folded(cavi))
         self.crew = crew_for(self, jobs)
 
-    def run(self) -> None:
-        self.look()
-        self.unfold()
+    def within(self, cavi: CAVI, *, raisable: bool = False) -> None:
+        """From here on with as many factors as these sweeps have; raisable: whether there may be more."""
+        self.cavi, self.raisable = cavi, raisable
+        self.hops = Hops(cavi, self.options.seed)
+        self.told: dict[str, Any] = {"hops": 0, "returns": 0, "bound": cavi.prior.K}
+        self.ends: list[float] = []  # ELBOs of the optima that climbs have ended in
 
-    def look(self) -> None:
+    def look(self) -> bool:
+        """Look for the best optimum; whether there are factors enough for it, as far as is known."""
         options = self.options
         n_trials = options.n_trials
         if self.auto:  # where some are given, half of the others will do
@@ -88,15 +91,24 @@ class Search:
         self.told["agreeing"] = sum(finalists[0].elbo - trial.elbo < self.near(AGREE, trial) for trial in finalists)
         self.told["finalists"] = len(finalists)
         if not self.racing:
-            return
+            return True
+        if self.is_short(finalists[0]):
+            return False
         self.ends = [trial.elbo for trial in finalists]
         leader = finalists[0]
         if self.auto and options.accelerate and len(finalists) >= LINEAGES:
             leader = Lineages(self).best(finalists)
+            if self.is_short(leader):
+                return False
         leader.status = None
         self.watcher.phase = "polish"
         leader.polish(options.max_iter, options.tolerance, self.rng(leader, 1), kicks=LEADER_KICKS)
         self.told["recurred"] = max(sum(leader.elbo - end < self.near(AGREE, leader) for end in self.ends) - 1, 0)
+        return True
+
+    def is_short(self, trial: Trial) -> bool:
+        """Whether it leaves none of the factors empty that there are to be, where there may be more."""
+        return self.raisable and int(np.sum(~holds_nothing(trial.cavi, trial.state))) >= self.cavi.prior.K
 
     def starting(self, cavi: CAVI) -> Any:
         """The engine that starts are made with."""
@@ -106,14 +118,10 @@ class Search:
         """The finalists of a race of n starts at their optima, the best first."""
         options, max_iter, own = self.options, self.options.max_iter, []
         self.watcher.phase = "start"
-        for number, start in enumerate(entries, len(self.trials)):
-            state = cavi.start(start.L, start.F)
-            tell = None if self.watcher.callback is None else self.watcher.tell
-            looks = {"tell": tell, "check": self.watcher.check}
-            trial = Trial(number, start.name, cavi, state, accelerate=options.accelerate, **looks)
-            self.trials.append(trial)
+        for start in entries:
+            trial = self.begun(cavi, start)
             own.append(trial)
-            if not self.crew.spreads and not side_by_side(cavi, n, tell):  # else all, when they are there
+            if not self.crew.spreads and not side_by_side(cavi, n, trial.tell):  # else all, when they are there
                 trial.advance(min(LAPS[0][0], max_iter), self.coarse)
         self.watcher.phase = "race"
         finalists = race(own, max_iter, self.climb) if self.racing else own
@@ -127,6 +135,14 @@ class Search:
         for trial in finalists:
             self.trials[trial.number] = trial
         return sorted(finalists, key=lambda trial: trial.elbo, reverse=True)
+
+    def begun(self, cavi: CAVI, start: Start) -> Trial:
+        """A trial that sets out from this start."""
+        tell = None if self.watcher.callback is None else self.watcher.tell
+        looks = {"accelerate": self.options.accelerate, "tell": tell, "check": self.watcher.check}
+        trial = Trial(len(self.trials), start.name, cavi, cavi.start(start.L, start.F), **looks)
+        self.trials.append(trial)
+        return trial
 
     def rng(self, trial: Trial, time: int = 0) -> np.random.Generator:
         """Of the directions in which a trial leaves its optimum, for the first time or later."""
@@ -155,12 +171,16 @@ class Search:
 
     def racer(self) -> CAVI:
         """The sweeps of the race: where factors are alike, with some to spare, so that none has to make way first."""
-        spare = self.auto and self.racing and self.options.accelerate and not given(self.options.init)
-        return self.hops.kit(self.cavi.prior.K + SPARE)[0] if spare and self.hops.exchangeable else self.cavi
+        return self.hops.kit(self.cavi.prior.K + SPARE)[0] if self.spares else self.cavi
+
+    @property
+    def spares(self) -> bool:
+        free = self.auto and self.racing and self.options.accelerate and not given(self.options.init)
+        return free and self.hops.exchangeable
 
     def narrowed(self, trial: Trial, *, climb: bool = False) -> Trial:
         """The trial with as many factors as there are to be: the strongest, or those missed most at its optimum."""
-        if trial.cavi is self.cavi or (self.cavi.fold is not None and trial.cavi is self.cavi.fold.whole):
+        if trial.cavi is self.cavi or self.is_unfolded(trial):
             return trial
         K, max_iter = self.cavi.prior.K, self.options.max_iter
         self.rehearsal.wait("climb")
@@ -168,25 +188,27 @@ class Search:
             trial.polish(max_iter, self.coarse, self.rng(trial), kicks=0)
             if trial.iterations + (trial.cavi.prior.K - K) * SHRINKING < max_iter:
                 trial.shrink(K, self.coarse)
-        new = trial.continued(self.cavi, self.hops.whole_of(trial.cavi, trial.state))
-        new.status, new.dropped_at = None if climb else trial.status, trial.dropped_at
+        new = self.moved(trial, self.hops)
+        new.status = None if climb else trial.status
         new.begin_trace()
+        return new
+
+    def moved(self, trial: Trial, hops: Hops) -> Trial:
+        """The trial with the number of factors that these hops are made with, in its place."""
+        new = trial.continued(hops.whole, hops.whole_of(trial.cavi, trial.state))
+        new.status, new.dropped_at = trial.status, trial.dropped_at
         self.trials[trial.number] = new
         return new
 
-    def settle(self) -> None:
-        """After an interruption: every trial at the best state it had, with as many factors as there are to be."""
-        for trial in list(self.trials):
-            trial.settle()
-            self.narrowed(trial)
-        self.unfold()
+    def is_unfolded(self, trial: Trial) -> bool:
+        """Whether it has the data as they were, and all of its factors."""
+        return self.cavi.fold is not None and trial.cavi is self.cavi.fold.whole
 
     def unfold(self) -> None:
         """Every trial as the data as they were have it."""
-        fold = self.cavi.fold
         for trial in self.trials:
-            if fold is not None and trial.cavi is self.cavi:
-                trial.unfold(fold)
+            if trial.cavi.fold is not None:
+                trial.unfold(trial.cavi.fold)
 
     # ---- beyond the race ----------------------------------------------------------------------------------------
 
