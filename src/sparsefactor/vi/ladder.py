@@ -45,7 +45,7 @@ class Ladder:
     def run(self) -> None:
         search, whole = self.search, self.whole
         for bound in self.bounds():
-            search.within(self.hops.kit(bound)[0], raisable=bound < whole.prior.K)
+            search.bounded(self.hops.kit(bound)[0], raisable=bound < whole.prior.K)
             if search.raisable:
                 short = search.is_short(self.probed())
                 self.start_over()

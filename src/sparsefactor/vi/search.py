@@ -66,10 +66,10 @@ class Search:
         self.racing = options.race and not options.average
         self.coarse = Tolerance(max(options.tol, COARSE), options.rtol) if self.racing else options.tolerance
         self.rehearsal = Rehearsal({})
-        self.within(folded(cavi))
+        self.bounded(folded(cavi))
         self.crew = crew_for(self, jobs)
 
-    def within(self, cavi: CAVI, *, raisable: bool = False) -> None:
+    def bounded(self, cavi: CAVI, *, raisable: bool = False) -> None:
         """From here on with as many factors as these sweeps have; raisable: whether there may be more."""
         self.cavi, self.raisable = cavi, raisable
         self.hops = Hops(cavi, self.options.seed)
