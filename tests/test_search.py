@@ -250,7 +250,7 @@ def test_a_start_that_does_not_lead_leaves_the_search_to_the_others(n_threads, s
 
 
 def test_further_lineages_begin_with_long_runs_wherever_they_lead(monkeypatch, short_runs):
-    """As do second rounds; the first round, and that of the third finalist, do not."""
+    """As do second rounds. The first round, of the best of two races, does not, nor does the one that joins first."""
     asked, real = [], Hops.from_state
 
     def noted(self, state, number, sweeps):
@@ -261,17 +261,35 @@ def test_further_lineages_begin_with_long_runs_wherever_they_lead(monkeypatch, s
     sf.fit_vi(RUGGED, n_factors=8, scale=True, n_threads=1)
     long = [trial for trial, sweeps in asked if sweeps == lineages.LONG]
     begun = list(dict.fromkeys(long))
-    assert [trial for trial in begun if trial >= len(PORTFOLIO)] == begun[:3]
     assert all(long.count(trial) % lineages.RUNS == 0 for trial in begun)
     assert len(long) // lineages.RUNS == 3 + lineages.SECOND
-    first = dict(reversed([(trial, sweeps) for trial, sweeps in asked]))
-    assert all((sweeps == lineages.LONG) == (trial >= len(PORTFOLIO)) for trial, sweeps in first.items())
+    first = dict(reversed(asked))  # of each trial, the sweeps of its first run
+    order = list(dict.fromkeys(trial for trial, _ in asked))
+    assert len(order) == 6  # three finalists of each race
+    assert [trial >= len(PORTFOLIO) for trial in order] == [False, True, False, False, True, True]
+    assert [first[trial] == lineages.LONG for trial in order] == [False] * 3 + [True] * 3
+
+
+def test_the_best_of_two_races_hop_first_where_data_are_small(monkeypatch):
+    """Two finalists of one race are often in the same optimum, and that is not always the best."""
+    rng = np.random.default_rng(17)
+    F = rng.standard_normal((300, 4)) @ np.linalg.cholesky(0.5 + 0.5 * np.eye(4)).T
+    L = rng.standard_normal((60, 4)) * (rng.random((60, 4)) < 0.3)
+    X = F @ L.T + rng.standard_normal((300, 60))
+    found = sf.fit_vi(X, n_factors=10, scale=True, seed=5)
+    assert len(found.trial_records) == 2 * len(PORTFOLIO)
+    monkeypatch.setattr(lineages, "CHEAP", 0.0)
+    alone = sf.fit_vi(X, n_factors=10, scale=True, seed=5)
+    assert len(alone.trial_records) == len(PORTFOLIO)
+    assert alone.record["search"]["agreeing"] == lineages.LINEAGES
+    assert found.elbo > alone.elbo + 5.0
 
 
 def test_what_recombination_has_bettered_was_found_once(monkeypatch):
     """Lineages that agreed are not in what only the best of them has come to since."""
     made = Straight([])
-    made.cavi, made.trials, made.told = SimpleNamespace(data=None, prior=None), [], {"agreeing": 1}
+    large = SimpleNamespace(n_features=10**6, n_samples=10**6)
+    made.cavi, made.trials, made.told = SimpleNamespace(data=large, prior=SimpleNamespace(K=1)), [], {"agreeing": 1}
     made.together = lambda hop, some: None
     of = lineages.Lineages(made)
     first, second, third = (lineage(made, elbo) for elbo in (5.0, 5.0, 3.0))

@@ -6,9 +6,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import xarray as xr
 
 import sparsefactor as sf
-from sparsefactor.mcmc import stretches, until
+from sparsefactor.diagnostics import Verdict
+from sparsefactor.mcmc import look, stretches, until
 from sparsefactor.mcmc.chain import Chain
 from sparsefactor.mcmc.clock import Clock
 from sparsefactor.mcmc.elsewhere import starts_elsewhere
@@ -52,6 +54,70 @@ def test_a_run_that_may_not_go_on_says_so(X, monkeypatch):
     monkeypatch.setattr("sparsefactor.mcmc.until.DOUBLINGS", 1)
     with pytest.warns(sf.SamplingWarning, match="stopped with 10 draws a chain: it has 2 times n_draws=5"):
         sf.sample(X, PRIOR, n_draws=5, until="converged", **SETTINGS)
+
+
+# ---- looks at some of the draws -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def judged(monkeypatch):
+    """How many draws were judged each time, and what came of it; looks are at ten."""
+    sizes, judge = [], until.judge
+
+    def noted(result):
+        verdict = judge(result)
+        sizes.append((result.permutations.shape[1], verdict.ok))
+        return verdict
+
+    monkeypatch.setattr(until, "judge", noted)
+    for module in (look, until):
+        monkeypatch.setattr(module, "LOOKED_AT", 10)
+    return sizes
+
+
+def test_some_draws_are_looked_at_until_they_are_nearly_good_enough(X, monkeypatch, judged, tmp_path):
+    """The result is that of the run that looks at all, where both end with as many draws."""
+    monkeypatch.setattr(until, "NEARLY", (0.01, 0.09))  # ten draws of two chains are at most some twenty effective ones
+    mc = sf.sample(X, PRIOR, n_draws=40, until="converged", **SETTINGS)
+    n_draws = mc.permutations.shape[1]
+    whole = [size for size, _ in judged if size > 10]
+    assert len(judged) - len(whole) >= 2
+    assert whole[-1] == n_draws
+    assert judged[-1] == (n_draws, True)
+    assert mc.diagnostics().ok
+    before = list(judged)
+    same_draws(mc, sf.sample(X, PRIOR, n_draws=n_draws, **SETTINGS))
+    judged.clear()
+    kept = {"path": tmp_path / "run", "precision": "double"}
+    same_draws(mc, sf.sample(X, PRIOR, n_draws=40, until="converged", **kept, **SETTINGS))
+    assert judged == before
+    judged.clear()
+    same_draws(mc, sf.sample(X, PRIOR, n_draws=40, until="converged", **kept, **SETTINGS))
+    assert judged == [(n_draws, True)]  # it is done: what was found is read
+
+
+def test_a_run_that_ends_is_judged_by_all_draws(X, monkeypatch, judged):
+    monkeypatch.setattr(until, "nearly", lambda *_: False)
+    monkeypatch.setattr(until, "DOUBLINGS", 2)
+    with pytest.warns(sf.SamplingWarning, match="stopped with 80 draws a chain: it has 4 times n_draws=20"):
+        mc = sf.sample(X, sf.Prior(n_factors=3, inclusion=0.5), n_draws=20, until="converged", **SETTINGS)
+    assert [size for size, _ in judged] == [10, 10, 10, 80]
+    same_draws(mc, sf.sample(X, sf.Prior(n_factors=3, inclusion=0.5), n_draws=80, **SETTINGS))
+
+
+def test_a_look_is_at_draws_evenly_spaced_up_to_the_last():
+    lp = xr.Dataset({"lp": (("chain", "draw"), np.arange(46.0).reshape(2, 23))})
+    sink = SimpleNamespace(tree=lambda: xr.DataTree.from_dict({"sample_stats": lp}))
+    for most, draws in ((5, [2, 7, 12, 17, 22]), (23, range(23)), (8, [1, 4, 7, 10, 13, 16, 19, 22])):
+        some = look.ThinnedDraws(sink, 23, most).tree()["sample_stats"]["lp"]
+        np.testing.assert_array_equal(some[0], list(draws))
+
+
+@pytest.mark.parametrize(
+    ("r_hat", "ess", "expected"), [(1.04, 300, True), (1.059, 71, True), (1.061, 300, False), (1.0, 69, False)]
+)
+def test_what_is_nearly_good_enough(r_hat, ess, expected):
+    assert until.nearly(Verdict(False, "", (), r_hat, ess), n_chains=2) is expected
 
 
 # ---- time, by a clock that goes by what is done -------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,14 +75,13 @@ def _in_threads(work: Callable[[slice], None], parts: list[slice]) -> None:
 def _measures(x: Array, quick: bool) -> Array:
     n, n_chains, _ = x.shape
     half = split(x)
-    score = normal_score(half)
-    middle = np.median(half.reshape(n, -1), axis=1)
+    sorting = Sorting.of(half)
+    score = sorting.normal_score()
     out = np.full((len(MEASURES), n), np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
         # Where each chain is stuck at its own value, R-hat is infinite, and rightly so.
         if n_chains > 1:
-            folded = normal_score(np.abs(half - middle[:, None, None]))
-            out[0] = np.fmax(spread_ratio(score), spread_ratio(folded))
+            out[0] = np.fmax(spread_ratio(score), spread_ratio(sorting.folded().normal_score()))
         out[1] = ess(score)
         if not quick:
             flat = x.reshape(n, -1)
@@ -99,25 +98,53 @@ def split(x: Array) -> Array:
     return np.concatenate([x[:, :, :half], x[:, :, -half:]], axis=1)
 
 
-def normal_score(x: Array) -> Array:
-    """Each parameter's draws replaced by the normal quantiles of their ranks; ties share a mean rank."""
-    n, size = len(x), x.shape[1] * x.shape[2]
-    flat = x.reshape(n, size)
-    order = np.argsort(flat, axis=1)
-    ordered = np.take_along_axis(flat, order, axis=1)
-    first = np.ones((n, size), dtype=bool)
-    first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+class Sorting(NamedTuple):
+    """Parameters' draws in their order: values, and where each was among the draws, (n, chain x draw)."""
+
+    values: Array
+    order: NDArray[np.intp]
+    shape: tuple[int, ...]  # of the draws
+
+    @classmethod
+    def of(cls, x: Array) -> Sorting:
+        flat = x.reshape(len(x), -1)
+        order = np.argsort(flat, axis=1)
+        return cls(np.take_along_axis(flat, order, axis=1), order, x.shape)
+
+    def folded(self) -> Sorting:
+        """The distances from the median, in their order: they fall and then rise, which a merge makes use of."""
+        size = self.values.shape[1]
+        middle = 0.5 * (self.values[:, (size - 1) // 2] + self.values[:, size // 2])
+        distance = np.abs(self.values - middle[:, None])
+        order = np.argsort(distance, axis=1, kind="stable")
+        values, places = (np.take_along_axis(a, order, axis=1) for a in (distance, self.order))
+        return Sorting(values, places, self.shape)
+
+    def normal_score(self) -> Array:
+        """Each parameter's draws replaced by the normal quantiles of their ranks; ties share a mean rank."""
+        n, size = self.values.shape
+        # A mean rank is a multiple of a half, so that there are few quantiles to compute.
+        quantile = ndtri((np.arange(2 * size - 1) / 2 + 1 - 3 / 8) / (size + 1 / 4))
+        out = np.empty((n, size))
+        new = self.values[:, 1:] != self.values[:, :-1]
+        tied = ~new.all(axis=1)
+        np.put_along_axis(out, self.order, quantile[::2][None], axis=1)
+        if tied.any():
+            scores = quantile[_twice_mean_place(new[tied])]
+            own = np.empty_like(scores)
+            np.put_along_axis(own, self.order[tied], scores, axis=1)
+            out[tied] = own
+        return out.reshape(self.shape)
+
+
+def _twice_mean_place(new: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """(n, size) the first and last place of each run of ties, added; new: where a value differs from the one before."""
+    n, size = len(new), new.shape[1] + 1
+    ends = np.ones((n, 1), dtype=bool)
     place = np.broadcast_to(np.arange(size), (n, size))
-    # The first and last place of each run of ties.
-    begin = np.maximum.accumulate(np.where(first, place, 0), axis=1)
-    last = np.ones((n, size), dtype=bool)
-    last[:, :-1] = first[:, 1:]
-    end = np.minimum.accumulate(np.where(last, place, size)[:, ::-1], axis=1)[:, ::-1]
-    # A mean rank is a multiple of a half, so that there are few quantiles to compute.
-    quantile = ndtri((np.arange(2 * size - 1) / 2 + 1 - 3 / 8) / (size + 1 / 4))
-    out = np.empty((n, size))
-    np.put_along_axis(out, order, quantile[begin + end], axis=1)
-    return out.reshape(x.shape)
+    begin = np.maximum.accumulate(np.where(np.hstack([ends, new]), place, 0), axis=1)
+    last = np.where(np.hstack([new, ends]), place, size)
+    return np.asarray(begin + np.minimum.accumulate(last[:, ::-1], axis=1)[:, ::-1])
 
 
 def spread_ratio(x: Array) -> Array:

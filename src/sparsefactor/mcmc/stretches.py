@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ..data import Data
@@ -28,6 +29,7 @@ from .cut import cut
 from .dispersed import optimum_start, searched_start
 from .elsewhere import Call, ChainElsewhere, starts_elsewhere
 from .finish import Draws, Signal, posterior
+from .look import Done, Stretch
 from .options import Options
 from .progress import Display
 from .run_folder import RunFolder
@@ -39,8 +41,8 @@ logger = logging.getLogger("sparsefactor")
 
 def stretches_of(
     data: Data, prior: Prior, options: Options, watcher: Watcher, bars: Bars | None, clock: Clock
-) -> Generator[MCMCPosterior, int | None, None]:
-    """The posterior with n_draws, then with as many as are asked for: each goes on where the one before ended."""
+) -> Generator[Stretch | Done, int | None, None]:
+    """The run with n_draws, then with as many as are asked for: each goes on where the one before ended."""
     if isinstance(options.init, Start):
         options = replace(options, init=own_start(options.init, data, prior))
     call = jobs_on(options.client, data, options.n_chains) if options.backend in ("auto", "cpu") else None
@@ -65,10 +67,13 @@ def stretches_of(
     while True:
         with clock.sweeping(chains):
             run_chains(chains, options.n_jobs, Display(chains, bars), watcher, None, options.checkpoint_seconds)
-        result = posterior(prior, labels, *found(chains, sink, watcher), data, record_of("mcmc", options))
-        asked = yield result
+        draws, signals = found(chains, sink, watcher)
+        record = record_of("mcmc", options)
+        make = partial(posterior, prior, labels, signals=signals, data=data, record=record)
+        stretch = Stretch(options.n_draws, sink, draws, make)
+        asked = yield stretch
         options = replace(options, n_draws=asked or 2 * options.n_draws)
-        sink = sink.grown(options.n_draws, result.permutations, result.signs)
+        sink = sink.grown(options.n_draws, stretch.made)
         for chain in chains:
             chain.plan, chain.sink = options.plan, sink
 
@@ -91,7 +96,7 @@ def sample_to(
     bars: Bars | None,
     call: Call | None,
     clock: Clock,
-) -> MCMCPosterior:
+) -> Stretch | Done:
     """Begin the run at `path`, or go on with it."""
     settings = options.settings(gibbs.data, prior, gibbs.engine.name)
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
@@ -105,11 +110,11 @@ def sample_to(
     run = run_folder.reopen(path, settings)
     done = finished(run, options.n_draws)  # before the lock: what is only read may lie on a read-only disk
     if done is not None:
-        return done
+        return Done(done)
     with run_folder.sole_writer(path):
         done = finished(run, options.n_draws)  # perhaps by a process that held the lock until now
         if done is not None:
-            return done
+            return Done(done)
         sink = run.draws(layout, options.n_chains, options.n_draws)
 
         def check(found: list[Checkpoint]) -> None:
@@ -125,10 +130,16 @@ def sample_to(
         with clock.sweeping(chains):
             run_chains(chains, options.n_jobs, Display(chains, bars), watcher, run, options.checkpoint_seconds)
         draws, signals = found(chains, sink, watcher)
-        result = posterior(prior, labels, draws, signals, gibbs.data, record_of("mcmc", options))
-        if draws is sink:  # a run that was stopped is not done
-            save_result(result, path, run.token)
-    return result
+    record = record_of("mcmc", options)
+
+    def make(own: Draws) -> MCMCPosterior:
+        result = posterior(prior, labels, own, signals, gibbs.data, record)
+        if own is sink:  # a run that was stopped is not done
+            with run_folder.sole_writer(path):
+                save_result(result, path, run.token)
+        return result
+
+    return Stretch(options.n_draws, sink, draws, make)
 
 
 def finished(run: RunFolder, n_draws: int) -> MCMCPosterior | None:

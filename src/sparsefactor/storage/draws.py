@@ -9,7 +9,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ..model import Prior
-from ..posterior import COVARIATE_DIMS, DIMS, GROUP_DIMS, NOISE_DIMS, SIGNED, Labels
+from ..posterior import COVARIATE_DIMS, DIMS, GROUP_DIMS, NOISE_DIMS, SIGNED, Labels, MCMCPosterior
 from .lazy import draws_per_block, relabel_block
 
 Arrays = dict[str, NDArray[Any]]
@@ -129,15 +129,16 @@ class MemoryDraws:
         }
         return self.layout.tree(self.n_chains, self.n_draws, variables)
 
-    def grown(self, n_draws: int, permutations: NDArray[np.intp], signs: NDArray[np.int8]) -> MemoryDraws:
-        """Room for more draws behind these, which are under this labelling now and under the sampler's own there."""
+    def grown(self, n_draws: int, labelled: MCMCPosterior | None = None) -> MemoryDraws:
+        """Room for more draws behind these, under the sampler's own labels; labelled: whose labels these have now."""
         more = MemoryDraws(self.layout, self.n_chains, n_draws)
-        back = np.argsort(permutations, axis=-1)
-        signs = np.take_along_axis(signs, back, axis=-1)
+        if labelled is not None:
+            back = np.argsort(labelled.permutations, axis=-1)
+            signs = np.take_along_axis(labelled.signs, back, axis=-1)
         for name, kept in self.layout.variables.items():
             for c in range(self.n_chains):
                 draws = self.arrays[name][c]
-                if "factor" in kept.dims:
+                if labelled is not None and "factor" in kept.dims:
                     draws = relabel_block(draws, back[c], signs[c] if name in SIGNED else None)
                 more.arrays[name][c, : self.n_draws] = draws
         return more

@@ -1,10 +1,11 @@
 """Beyond the race: where the search of a fit goes on from its finalists (docs/math.md, 3.18).
 
 confirm: all finalists are in one optimum: a few rotations are to come back to it, and that is it
-round:   otherwise the two best hop, each from the best it has found
-widen:   where they end in different optima, further lineages until two agree: the other finalist, and those of another
-         race, each after long runs of Gibbs sampling; where none agree, the best of all for another round, after such
-         runs. From here on hops set out from where the last one ended, if that was not much lower than where it began
+round:   otherwise the best finalist and that of another race hop, each from the best it has found
+widen:   where they end in different optima, further lineages until two agree: the second finalist, then the others of
+         both races, each after long runs of Gibbs sampling; where none agree, the best of all for another round, after
+         such runs. From here on hops set out from where the last one ended, if that was not much lower than where it
+         began
 cross:   what only the others have is put beside what the best one has
 on:      the best goes on until hop after hop has found nothing better
 
@@ -13,7 +14,7 @@ Lineages of one round know nothing of each other, so they may be side by side: w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -32,25 +33,25 @@ if TYPE_CHECKING:
 AGREE = 0.1  # nats: optima closer than this are the same
 ENOUGH = 3  # finalists that must agree, or else the search goes on
 CONFIRMING = 2, 50  # hops, and sweeps of those that have nothing to turn, that confirm what all finalists agree on
-LINEAGES = 2  # finalists that go on, and how many must end in the same optimum
+LINEAGES = 2  # that hop in the first round, and how many must end in the same optimum
 ROUND = 40  # hops of a lineage before it is compared with others
-JOINING = 2  # lineages of another race that join at a time
+JOINING = 2  # further lineages that join at a time, after the first one
 SECOND = 3  # lineages that have a second round, where none agree
 PATIENCE, LAST_PATIENCE = 18, 60  # hops in a row that find nothing better, of each lineage and of the best at the end
 RETURNS = 7  # hops that end where the best was, and nothing better in between: this neighbourhood is known
 RETURNING = 0.1  # of all hops, where that is more
 MOST_HOPS = 800  # in all
 HEAT = 5.0  # nats that a hop may lose, on average, and yet be gone on from
-RUNS, LONG = 8, 2000  # runs that a lineage of another race begins with, and sweeps of each,
+RUNS, LONG = 8, 2000  # runs that a further lineage begins with, and sweeps of each,
 LONG_WORK = 2e8  # and the products of a feature, a sample and a factor that they may come to (see CHEAP: never few)
-CHEAP = 3e5  # such products of a sweep, beyond which there are no further lineages: the search would take too long
+CHEAP = 3e5  # such products of a sweep, beyond which there is no other race, and no further lineage: it takes too long
 
 
 class Lineage:
     """A trial that hops, and what came of its hops. sweeps: of the long runs that its next round begins with."""
 
-    def __init__(self, search: Search, trial: Trial, sweeps: int = 0) -> None:
-        self.search, self.trial, self.sweeps = search, trial, sweeps
+    def __init__(self, search: Search, trial: Trial) -> None:
+        self.search, self.trial, self.sweeps = search, trial, 0
         self.hops = 0
         self.returns = 0  # hops that came back to where they set out, or to the best
         self.recent = 0  # such hops since something better was found, in the last round
@@ -150,15 +151,15 @@ class Lineages:
         if handed:
             first.hop(PATIENCE)
             return first
-        lineages = finalists[:LINEAGES]
+        small, others = self.work <= CHEAP, finalists[1:]
+        lineages = [first, *(self.join(search.fresh()) if small else others)]
+        lineages, others = lineages[:LINEAGES], [*others, *lineages[LINEAGES:]]
         self.round(lineages)
         best = self.agreed(lineages)
-        if search.is_short(best.trial):
-            return best
         heat = 0.0  # HEAT, once lineages were seen to disagree: before, hops must come back
-        if not self.known and best.recent < RETURNS and self.work <= CHEAP:
+        if not self.known and small and not search.is_short(best.trial):
             heat = HEAT
-            best = self.widened(lineages, finalists[LINEAGES:])
+            best = self.widened(lineages, others)
         if search.is_short(best.trial):
             return best
         before = best.elbo
@@ -174,9 +175,12 @@ class Lineages:
         return best
 
     def widened(self, lineages: list[Lineage], others: list[Lineage]) -> Lineage:
-        """The best of these and of further ones, which join them until the best optimum is known."""
+        """The best of these and of others, which join them until the best optimum is known: the first of them as it
+        is, the rest after long runs."""
         sweeps = min(LONG, int(LONG_WORK / self.work))
-        for joining in self.further(others, sweeps):
+        for lineage in others[1:]:
+            lineage.sweeps = sweeps
+        for joining in filter(None, [others[:1], *(others[n : n + JOINING] for n in range(1, len(others), JOINING))]):
             self.round(joining, goal=max(lineage.elbo for lineage in lineages), heat=HEAT)
             lineages += joining
             best = self.agreed(lineages)
@@ -188,18 +192,8 @@ class Lineages:
         self.round(again, heat=HEAT)
         return self.agreed(lineages)
 
-    def further(self, others: list[Lineage], sweeps: int) -> Iterator[list[Lineage]]:
-        """The other finalists, then those of another race, some at a time."""
-        if others:
-            yield others
-        fresh = self.join(self.search.fresh(), sweeps)
-        while fresh:
-            yield fresh[:JOINING]
-            fresh = fresh[JOINING:]
-
-    def join(self, trials: list[Trial], sweeps: int = 0) -> list[Lineage]:
-        """sweeps: of the long runs that each begins with, if any."""
-        new = [Lineage(self.search, trial, sweeps) for trial in trials]
+    def join(self, trials: list[Trial]) -> list[Lineage]:
+        new = [Lineage(self.search, trial) for trial in trials]
         self.all += new
         return new
 
