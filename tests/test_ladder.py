@@ -172,6 +172,33 @@ def test_a_callback_can_end_it_on_any_rung():
         assert np.isfinite(p.elbo)
 
 
+@pytest.mark.filterwarnings("ignore:VI has not converged")
+def test_the_last_steps_are_not_lost():
+    """Stopped while the factors beyond the bound are added: what whoever looked on was told is what there is."""
+    told, X = [], SEVEN.X[:15, :24]
+    whole = sf.fit_vi(X, n_factors=15, callback=lambda now: told.append(now))
+    assert whole.record["search"]["bound"] < 15
+    last = [n for n, now in enumerate(told) if now.phase == "complete"]
+    assert last[-1] == len(told) - 1
+    assert told[last[0]].loadings.shape == (24, 15)
+    for stop in (last[0], last[-1]):
+        count = iter(range(len(told) + 1))
+        p = sf.fit_vi(X, n_factors=15, callback=lambda _, count=count, stop=stop: next(count) >= stop)
+        assert p.status is sf.Status.STOPPED
+        assert p.elbo >= told[stop].best_elbo
+        assert len(p.elbo_trace) > 5
+        assert np.all(np.diff(p.elbo_trace["elbo"]) >= 0)
+    assert p.elbo == pytest.approx(whole.elbo, abs=1e-3)
+
+
+def test_trials_that_ended_in_the_same_optimum_have_the_same_elbo_with_any_number_of_factors():
+    for K in (5, 60):
+        p = sf.fit_vi(SIM.X, n_factors=K)
+        assert p.record["search"]["agreeing"] >= 2
+        ends = np.sort(p.trials["elbo"][p.trials["status"] == "converged"])[::-1]
+        np.testing.assert_allclose(ends[: p.record["search"]["agreeing"]], p.elbo, atol=0.1)
+
+
 def test_probes_climb_as_the_race_would_have(monkeypatch):
     """The first start of the race, with as many factors as it has."""
     climbed, real = [], Trial.polish

@@ -70,8 +70,7 @@ def judged(monkeypatch):
         return verdict
 
     monkeypatch.setattr(until, "judge", noted)
-    for module in (look, until):
-        monkeypatch.setattr(module, "LOOKED_AT", 10)
+    monkeypatch.setattr(look, "LOOKED_AT", 10)
     return sizes
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -173,8 +173,8 @@ def sample(
     # Starts, sweeps and moments: no sum depends on the number of BLAS threads.
     with single_blas_thread(), bars or nullcontext():
         data, prior = prepared(X, prior, n_factors, read=reader_for(client, n_chains), **settings)
-        stretches = stretches_of(data, prior, options, watcher, bars, clock)
-        result, verdict = run_until(stretches, options, watcher, clock)
+        with closing(stretches_of(data, prior, options, watcher, bars, clock)) as stretches:
+            result, verdict = run_until(stretches, options, watcher, clock)
     if watcher.full is not None:
         warn(f"sampling ended early, and the draws so far are returned: {watcher.full}", SamplingWarning)
     if not verdict.ok:

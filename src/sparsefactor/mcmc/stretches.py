@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -59,7 +60,8 @@ def stretches_of(
         if options.until is not None:  # it may have gone on before
             options = replace(options, n_draws=max(options.n_draws, run_folder.draws_so_far(path)))
         while True:
-            asked = yield sample_to(path, gibbs, prior, layout, labels, options, watcher, bars, call, clock)
+            with ExitStack() as held:
+                asked = yield sample_to(path, gibbs, prior, layout, labels, options, watcher, bars, call, clock, held)
             options = replace(options, n_draws=asked or 2 * options.n_draws)
     sink = MemoryDraws(layout, options.n_chains, options.n_draws)
     begin = chain_starts(gibbs, prior, options, watcher, bars, call, clock)
@@ -96,8 +98,9 @@ def sample_to(
     bars: Bars | None,
     call: Call | None,
     clock: Clock,
+    held: ExitStack,
 ) -> Stretch | Done:
-    """Begin the run at `path`, or go on with it."""
+    """Begin the run at `path`, or go on with it; held: what is let go of when all has been made of it."""
     settings = options.settings(gibbs.data, prior, gibbs.engine.name)
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         begin = list(chain_starts(gibbs, prior, options, watcher, bars, call, clock))
@@ -111,32 +114,31 @@ def sample_to(
     done = finished(run, options.n_draws)  # before the lock: what is only read may lie on a read-only disk
     if done is not None:
         return Done(done)
-    with run_folder.sole_writer(path):
-        done = finished(run, options.n_draws)  # perhaps by a process that held the lock until now
-        if done is not None:
-            return Done(done)
-        sink = run.draws(layout, options.n_chains, options.n_draws)
+    held.enter_context(run_folder.sole_writer(path))
+    done = finished(run, options.n_draws)  # perhaps by a process that held the lock until now
+    if done is not None:
+        return Done(done)
+    sink = run.draws(layout, options.n_chains, options.n_draws)
 
-        def check(found: list[Checkpoint]) -> None:
-            """What waits in a checkpoint is written again; all draws before it must be whole."""
-            sink.check([options.plan.kept(checkpoint.sweep) // run.chunk * run.chunk for checkpoint in found])
+    def check(found: list[Checkpoint]) -> None:
+        """What waits in a checkpoint is written again; all draws before it must be whole."""
+        sink.check([options.plan.kept(checkpoint.sweep) // run.chunk * run.chunk for checkpoint in found])
 
-        checkpoints = run_folder.extend(run, options.n_draws, options.force, check)
-        chains = [new_chain(number, gibbs, options, sink, call) for number in range(options.n_chains)]
-        for chain in chains:
-            chain.restore(checkpoints.pop(0))
-            if chain.sweep:
-                logger.info("chain %d: goes on at sweep %d of %d", chain.number, chain.sweep, chain.plan.n_sweeps)
-        with clock.sweeping(chains):
-            run_chains(chains, options.n_jobs, Display(chains, bars), watcher, run, options.checkpoint_seconds)
-        draws, signals = found(chains, sink, watcher)
+    checkpoints = run_folder.extend(run, options.n_draws, options.force, check)
+    chains = [new_chain(number, gibbs, options, sink, call) for number in range(options.n_chains)]
+    for chain in chains:
+        chain.restore(checkpoints.pop(0))
+        if chain.sweep:
+            logger.info("chain %d: goes on at sweep %d of %d", chain.number, chain.sweep, chain.plan.n_sweeps)
+    with clock.sweeping(chains):
+        run_chains(chains, options.n_jobs, Display(chains, bars), watcher, run, options.checkpoint_seconds)
+    draws, signals = found(chains, sink, watcher)
     record = record_of("mcmc", options)
 
     def make(own: Draws) -> MCMCPosterior:
         result = posterior(prior, labels, own, signals, gibbs.data, record)
         if own is sink:  # a run that was stopped is not done
-            with run_folder.sole_writer(path):
-                save_result(result, path, run.token)
+            save_result(result, path, run.token)
         return result
 
     return Stretch(options.n_draws, sink, draws, make)

@@ -8,7 +8,7 @@ from collections.abc import Generator
 from ..diagnostics import ESS_PER_CHAIN, R_HAT_LIMIT, Verdict, judge
 from ..posterior import MCMCPosterior
 from .clock import Clock
-from .look import LOOKED_AT, Done, Stretch
+from .look import Done, Stretch
 from .options import Options
 from .watch import Watcher
 
@@ -34,7 +34,7 @@ def run_until(
         some = stretch.look() if going_on and not last else None
         if some is not None:
             verdict = judge(some)
-            asked, reason = next_draws(stretch.n_draws, LOOKED_AT, options, clock)
+            asked, reason = next_draws(stretch.n_draws, looked_at(some), options, clock)
             last = asked < 2 * stretch.n_draws
             if not nearly(verdict, some.n_chains) and not reason:
                 logger.info("%d draws are not enough: %s", stretch.n_draws, verdict.text)
@@ -44,7 +44,7 @@ def run_until(
         n_draws = result.permutations.shape[1]
         if not going_on or verdict.ok or watcher.stopped:
             break
-        asked, reason = next_draws(n_draws, n_draws + (0 if some is None else LOOKED_AT), options, clock)
+        asked, reason = next_draws(n_draws, n_draws + looked_at(some), options, clock)
         if reason:
             break
         last = asked < 2 * n_draws
@@ -63,6 +63,11 @@ def run_until(
     if clock.cut:
         result.record["ended"] += f"; {clock.cut} of {options.n_chains} searches for a start were cut short"
     return result, verdict
+
+
+def looked_at(some: MCMCPosterior | None) -> int:
+    """Draws of each chain."""
+    return 0 if some is None else int(some.permutations.shape[1])
 
 
 def nearly(verdict: Verdict, n_chains: int) -> bool:

@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from itertools import count, takewhile
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ..posterior import Status
 from ..start import starts
 from .lineages import CHEAP
 from .trial import Trial
@@ -55,8 +58,11 @@ class Ladder:
                 break
             self.start_over()
         if search.cavi is not whole:
+            search.watcher.phase = "complete"
             self.complete()
-            self.end(self.best())
+            for trial in search.trials:
+                if trial.status is Status.CONVERGED:
+                    self.end(trial)
         search.unfold()
         self.before, self.done = None, True
 
@@ -90,12 +96,17 @@ class Ladder:
     def complete(self) -> None:
         """Every trial with as many factors as were asked for: those beyond the bound are empty, which costs a
         constant."""
-        for trial in [trial for trial in self.search.trials if not self.search.is_unfolded(trial)]:
-            new = self.search.moved(trial, self.hops)
-            new.trace = [(n, elbo + new.elbo - trial.elbo, seconds) for n, elbo, seconds in trial.trace]
+        for trial in [trial for trial in self.search.trials if not self.is_complete(trial)]:
+            new, trace = self.search.moved(trial, self.hops), trial.trace
+            new.trace = [
+                (n, new.elbo + (elbo - trial.elbo), seconds) for n, elbo, seconds in trace if np.isfinite(elbo)
+            ]
+
+    def is_complete(self, trial: Trial) -> bool:
+        return trial.cavi is self.whole or self.search.is_unfolded(trial)
 
     def end(self, trial: Trial) -> None:
-        """The last steps of a climb that has ended with fewer factors."""
+        """The last steps of a climb that has ended with fewer factors: an empty one's best state is not quite empty."""
         options = self.search.options
         status, trial.status = trial.status, None
         trial.advance(options.max_iter, options.tolerance)
@@ -106,7 +117,7 @@ class Ladder:
         search = self.search
         for trial in list(search.trials):
             trial.settle()
-            if not self.done:
+            if not self.done and not self.is_complete(trial):
                 search.narrowed(trial)
         if self.done:
             return

@@ -30,16 +30,17 @@ class VIProgress(Moment):
     ----------
     phase : str
         "start" (the first iterations of each start), "race", "climb" (finalists to their optima), "hop" and "cross"
-        (ways on from there), "polish" (the best, to the tolerance asked for), "prune" and "modules" (where asked for).
+        (ways on from there), "polish" (the best, to the tolerance asked for), "complete" (with as many factors as were
+        asked for, where fewer were enough for the search), "prune" and "modules" (where asked for).
     trial : int
         The trial that climbs, from 0.
     iteration : int
         Its iterations so far; in a hop, those of the hop.
     elbo : float
         Of its state now. In the race, and until a finalist has climbed, it may be that of a model with more factors, in
-        a hop with fewer or more.
+        a hop with fewer or more; before "complete" that of one with fewer, as `loadings` and the others show.
     best_trial, best_elbo : int, float
-        The best of all trials so far, by that measure.
+        The best of all trials so far, by that measure; where a search begins again with more factors, of the new ones.
     n_hops : int
         Hops made so far.
     seconds : float
