@@ -1,6 +1,7 @@
 """The search for the best optimum: hops, recombination, and what the result tells of how sure it is."""
 
 import _thread
+import signal
 import threading
 from functools import cache
 from types import SimpleNamespace
@@ -28,6 +29,14 @@ from sparsefactor.vi.turn import turned
 SIM = sf.simulate(n_features=60, n_samples=50, inclusion=[0.3] * 3, snr=5, seed=0)
 # Correlated features, many factors: starts end in different optima.
 RUGGED = np.random.default_rng(0).standard_normal((60, 12)) @ np.random.default_rng(1).standard_normal((12, 12))
+
+
+@pytest.fixture
+def heeding_interrupts():
+    """What a shell starts in the background ignores them."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
@@ -462,7 +471,7 @@ def test_lineages_on_threads_find_what_they_find_one_after_another(holes, monkey
 @pytest.mark.parametrize("n_threads", [1, 3])
 @pytest.mark.parametrize("how", ["in the main thread", "wherever it hops", "no memory"])
 @pytest.mark.filterwarnings("ignore:the search ended early")
-def test_an_interruption_while_hopping_keeps_the_best(how, n_threads, monkeypatch):
+def test_an_interruption_while_hopping_keeps_the_best(how, n_threads, monkeypatch, heeding_interrupts):
     calls = []
 
     def interrupt(self, *args):

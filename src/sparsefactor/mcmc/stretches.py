@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from ..data import Data
@@ -70,14 +69,19 @@ def stretches_of(
         with clock.sweeping(chains):
             run_chains(chains, options.n_jobs, Display(chains, bars), watcher, None, options.checkpoint_seconds)
         draws, signals = found(chains, sink, watcher)
-        record = record_of("mcmc", options)
-        make = partial(posterior, prior, labels, signals=signals, data=data, record=record)
-        stretch = Stretch(options.n_draws, sink, draws, make)
+        stretch = Stretch(options.n_draws, sink, draws, maker(prior, labels, signals, data, options))
         asked = yield stretch
         options = replace(options, n_draws=asked or 2 * options.n_draws)
         sink = sink.grown(options.n_draws, stretch.made)
         for chain in chains:
             chain.plan, chain.sink = options.plan, sink
+
+
+def maker(
+    prior: Prior, labels: Labels, signals: list[Signal], data: Data, options: Options
+) -> Callable[[Draws], MCMCPosterior]:
+    """What makes the posterior of draws, of all or of some; signals: of all."""
+    return lambda draws: posterior(prior, labels, draws, signals, data, record_of("mcmc", options))
 
 
 def found(chains: Sequence[Chain], sink: Sink, watcher: Watcher) -> tuple[Draws, list[Signal]]:
@@ -133,10 +137,10 @@ def sample_to(
     with clock.sweeping(chains):
         run_chains(chains, options.n_jobs, Display(chains, bars), watcher, run, options.checkpoint_seconds)
     draws, signals = found(chains, sink, watcher)
-    record = record_of("mcmc", options)
+    made = maker(prior, labels, signals, gibbs.data, options)
 
     def make(own: Draws) -> MCMCPosterior:
-        result = posterior(prior, labels, own, signals, gibbs.data, record)
+        result = made(own)
         if own is sink:  # a run that was stopped is not done
             save_result(result, path, run.token)
         return result
