@@ -51,6 +51,14 @@ def rugged(K):
     return sf.fit_vi(RUGGED, n_factors=K, scale=True)
 
 
+def correlated_factors():
+    """(300, 60) Where finalists of a race may all be in one optimum that is not the best."""
+    rng = np.random.default_rng(17)
+    F = rng.standard_normal((300, 4)) @ np.linalg.cholesky(0.5 + 0.5 * np.eye(4)).T
+    L = rng.standard_normal((60, 4)) * (rng.random((60, 4)) < 0.3)
+    return F @ L.T + rng.standard_normal((300, 60))
+
+
 def climbed(K, joint=True, X=SIM.X, **prior):
     data = as_data(X, center=True)
     given = sf.Prior(n_factors=K, **prior)
@@ -281,10 +289,7 @@ def test_further_lineages_begin_with_long_runs_wherever_they_lead(monkeypatch, s
 
 def test_the_best_of_two_races_hop_first_where_data_are_small(monkeypatch):
     """Two finalists of one race are often in the same optimum, and that is not always the best."""
-    rng = np.random.default_rng(17)
-    F = rng.standard_normal((300, 4)) @ np.linalg.cholesky(0.5 + 0.5 * np.eye(4)).T
-    L = rng.standard_normal((60, 4)) * (rng.random((60, 4)) < 0.3)
-    X = F @ L.T + rng.standard_normal((300, 60))
+    X = correlated_factors()
     found = sf.fit_vi(X, n_factors=10, scale=True, seed=5)
     assert len(found.trial_records) == 2 * len(PORTFOLIO)
     monkeypatch.setattr(lineages, "CHEAP", 0.0)
@@ -392,10 +397,7 @@ def test_where_starts_agree_rotations_confirm_it():
 
 def test_where_starts_agree_and_rotations_end_elsewhere_the_search_goes_on(monkeypatch):
     """Axes of correlated factors: all three finalists are in one optimum, and it is not the best."""
-    rng = np.random.default_rng(17)
-    F = rng.standard_normal((300, 4)) @ np.linalg.cholesky(0.5 + 0.5 * np.eye(4)).T
-    L = rng.standard_normal((60, 4)) * (rng.random((60, 4)) < 0.3)
-    X = F @ L.T + rng.standard_normal((300, 60))
+    X = correlated_factors()
     found = sf.fit_vi(X, n_factors=4, scale=True, seed=3)
     monkeypatch.setattr(search, "TURNS", 0)
     monkeypatch.setattr(lineages.Lineage, "hopped", lambda *_: False)
