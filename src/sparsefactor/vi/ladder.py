@@ -97,10 +97,9 @@ class Ladder:
         """Every trial with as many factors as were asked for: those beyond the bound are empty, which costs a
         constant."""
         for trial in [trial for trial in self.search.trials if not self.is_complete(trial)]:
-            new, trace = self.search.moved(trial, self.hops), trial.trace
-            new.trace = [
-                (n, new.elbo + (elbo - trial.elbo), seconds) for n, elbo, seconds in trace if np.isfinite(elbo)
-            ]
+            new = self.search.moved(trial, self.hops)
+            shift = new.elbo - trial.elbo if np.isfinite(trial.elbo) else 0.0
+            new.trace = [(n, elbo + shift, seconds) for n, elbo, seconds in trial.trace]
 
     def is_complete(self, trial: Trial) -> bool:
         return trial.cavi is self.whole or self.search.is_unfolded(trial)
