@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import closing
 
 import numpy as np
@@ -137,18 +136,6 @@ def test_a_noted_engine_has_every_verb(sim, tmp_path):
         engine = JournalEngine(build_engine(data, sf.Prior(n_factors=3)), notes)
         names = {name for kind in (Verbs, Engine) for name, value in vars(kind).items() if callable(value)}
         assert [name for name in sorted(names) if not name.startswith("_") and not hasattr(engine, name)] == []
-
-
-def test_other_folders_are_refused(sim, tmp_path):
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match="a path must be new, or hold a fit of sparsefactor"):
-        sf.fit_vi(sim.X, n_factors=2, path=tmp_path)
-    with pytest.raises(FileNotFoundError, match="the directory of a fit must exist"):
-        sf.fit_vi(sim.X, n_factors=2, path=tmp_path / "none" / "fit")
-    (tmp_path / "fit").mkdir()
-    (tmp_path / "fit" / "fit.json").write_text(json.dumps([1]))
-    with pytest.raises(ValueError, match="holds something else"):
-        sf.fit_vi(sim.X, n_factors=2, path=tmp_path / "fit")
 
 
 def test_a_journal_drops_its_torn_end(tmp_path):

@@ -1,33 +1,106 @@
-"""The one way in which a file is written: beside its place, and then into it, whole or not at all."""
+"""Write files atomically: to a temporary file beside them, which then takes their place.
+
+A temporary file is called `.NAME.sparsefactor-N.tmp` and is locked for as long as it is written, so that the next
+writer of NAME can tell what a killed process left behind, which it removes, from what a live one is writing.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
-import secrets
+import re
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
+
+TEMPORARY = re.compile(r"\..+\.sparsefactor-[0-9]+\.tmp(\.[a-z]+)?")
 
 
 @contextmanager
-def replacing(path: Path, *, suffix: str = "", durable: bool = True, sole: bool = False) -> Iterator[Path]:
-    """A path to write to, which takes the place of `path` in the end; a failure leaves what was there.
+def replacing(path: Path, *, suffix: str = "", durable: bool = True) -> Iterator[Path]:
+    """A path to write to, for writers that take no open file; the file there replaces `path` in the end.
 
-    suffix: of the path to write to, for writers that go by it. durable: it has survived a loss of power when this ends.
-    sole: nobody else writes this file, so that what a kill leaves behind is written over the next time.
+    A failure leaves what was at `path`. suffix: of the temporary path, for writers that go by it. durable: the new file
+    has survived a loss of power when this ends.
     """
-    own = "" if sole else f".{secrets.token_hex(6)}"
-    temporary = path.with_name(f".{path.name}{own}.tmp{suffix}")
-    try:
+    with _replacing(path, suffix, durable) as (temporary, _):
         yield temporary
+
+
+@contextmanager
+def open_replacing(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
+    """An open file to write to, which replaces `path` in the end; see `replacing`."""
+    with _replacing(path, "", durable) as (_, descriptor), os.fdopen(os.dup(descriptor), "wb") as file:
+        yield file
+
+
+@contextmanager
+def _replacing(path: Path, suffix: str, durable: bool) -> Iterator[tuple[Path, int]]:
+    temporary, descriptor = _create(path, suffix)
+    try:
+        yield temporary, descriptor
         if durable:
             sync(temporary)
         os.replace(temporary, path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        _unlink(temporary, descriptor)
         raise
+    finally:
+        os.close(descriptor)  # and with it the lock, which nobody needs any more
     if durable:
         sync_folder(path.parent)
+
+
+def _create(path: Path, suffix: str) -> tuple[Path, int]:
+    """A new temporary file for `path`, open and locked; what is there under its name is never opened."""
+    number = 0
+    while True:
+        temporary = path.with_name(f".{path.name}.sparsefactor-{number}.tmp{suffix}")
+        try:
+            descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+        except FileExistsError:
+            number += not remove_stale(temporary)
+            continue
+        try:
+            with suppress(OSError):  # file systems without locks; `remove_stale` removes nothing there
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            # Another writer may have found the file before it was locked, and removed it.
+            if os.fstat(descriptor).st_nlink:
+                return temporary, descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def remove_stale(temporary: Path) -> bool:
+    """Remove a temporary file that no process is writing any more. False: it is in use, or not this user's file."""
+    try:
+        descriptor = os.open(temporary, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+            return False
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _unlink(temporary, descriptor)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _unlink(path: Path, descriptor: int) -> None:
+    """Remove the open file from `path`, unless another is there by now."""
+    with suppress(FileNotFoundError):
+        if os.path.samestat(path.lstat(), os.fstat(descriptor)):
+            path.unlink()
 
 
 def sync(path: Path) -> None:

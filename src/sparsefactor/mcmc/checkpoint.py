@@ -11,18 +11,15 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..notices import warn
-from ..storage.sealed import Sealed, SealedError, seal, write_atomically
+from ..storage.sealed import Arrays, Sealed, SealedError, read_arrays, seal_arrays, write_atomically
 
 logger = logging.getLogger("sparsefactor")
 
 KIND = b"SPFSTATE"
 VERSION = 2  # 1 had one checksum for the whole file
 SLOTS = 2
-
-Arrays = dict[str, NDArray[Any]]
 
 
 class CheckpointWarning(UserWarning):
@@ -87,16 +84,12 @@ def encode(checkpoint: Checkpoint) -> bytes:
 
 def _parts(checkpoint: Checkpoint) -> list[Any]:
     """The file's content, one buffer after another; the arrays themselves are not copied."""
-    arrays = {name: np.ascontiguousarray(values) for name, values in checkpoint.arrays.items()}
     facts = {
         **{name: value for name, value in checkpoint._asdict().items() if name != "arrays"},
         "version": VERSION,
         "log_joint": checkpoint.log_joint.hex(),
-        "arrays": {
-            name: [values.dtype.str, list(np.shape(checkpoint.arrays[name]))] for name, values in arrays.items()
-        },
     }
-    return seal(KIND, facts, {name: values.reshape(-1).view(np.uint8).data for name, values in arrays.items()})
+    return seal_arrays(KIND, facts, checkpoint.arrays)
 
 
 def decode(content: bytes, run: str, chain: int) -> Checkpoint:
@@ -114,11 +107,8 @@ def _read(file: IO[bytes], run: str, chain: int) -> Checkpoint:
             )
         if facts["run"] != run or facts["chain"] != chain:
             raise CheckpointError("belongs to another run or chain")
-        arrays: Arrays = {}
-        for name, (dtype, shape) in facts["arrays"].items():
-            arrays[name] = np.frombuffer(sealed.read(name), dtype=dtype).reshape(shape).copy()
         log_joint = float.fromhex(facts["log_joint"])
-        return Checkpoint(run, chain, int(facts["generation"]), int(facts["sweep"]), log_joint, arrays)
+        return Checkpoint(run, chain, int(facts["generation"]), int(facts["sweep"]), log_joint, read_arrays(sealed))
     except CheckpointError:
         raise
     except SealedError as problem:

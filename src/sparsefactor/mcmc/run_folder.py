@@ -23,10 +23,10 @@ from ..model import Prior
 from ..start import Start
 from ..storage.chunks import StoredDraws
 from ..storage.draws import Layout
+from ..storage.files import RESULT
+from ..storage.folder import sole_writer as sole_writer
 from ..storage.identity import digest, prior_digest
-from ..storage.identity import sole_writer as sole_writer
 from ..storage.record import made_by, read_record, write_record
-from ..storage.result import NAME
 from .checkpoint import Checkpoint, read_latest
 
 
@@ -46,7 +46,7 @@ class RunFolder:
 
     @property
     def result(self) -> Path:
-        return self.path / NAME
+        return self.path / RESULT
 
     def write(self, n_draws: int, makers: dict[str, Any]) -> None:
         parts = {"token": self.token, "chunk": self.chunk, "n_draws": n_draws, "settings": self.settings}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from contextlib import closing, nullcontext
 from os import PathLike
@@ -22,6 +21,7 @@ from ..posterior import MCMCPosterior
 from ..preparation import prepared
 from ..progress import Bars, is_shown
 from ..start import Start
+from ..storage.folder import resolve
 from .clock import Clock
 from .options import Options
 from .stretches import stretches_of
@@ -196,9 +196,9 @@ def _moves(moves: Any) -> tuple[str, ...] | None:
 def _chosen_path(path: str | PathLike[str] | None, resume: str | PathLike[str] | None) -> Path | None:
     """The folder of the run, absolute: its draws are read later, wherever the process may be by then."""
     if resume is None:
-        return None if path is None else _resolved(path)
-    chosen = _resolved(resume)
-    if path is not None and _resolved(path) != chosen:
+        return None if path is None else resolve(path)
+    chosen = resolve(resume)
+    if path is not None and resolve(path) != chosen:
         raise ValueError(f"path and resume must agree; got {str(path)!r} and {str(resume)!r}; pass one of them")
     if not chosen.exists():
         raise FileNotFoundError(
@@ -207,11 +207,3 @@ def _chosen_path(path: str | PathLike[str] | None, resume: str | PathLike[str] |
     if chosen.is_dir() and not any(chosen.iterdir()):
         raise FileNotFoundError(f"resume must hold a run; {str(resume)!r} is empty; pass path= to begin one there")
     return chosen
-
-
-def _resolved(path: str | PathLike[str]) -> Path:
-    """Where a path leads, whether or not anything is there yet."""
-    real = Path(os.path.realpath(path))
-    if real.is_symlink():
-        raise ValueError(f"a path must lead somewhere; {str(path)!r} leads back to itself; pass another path")
-    return real

@@ -14,16 +14,17 @@ from typing import IO, Any
 
 import numpy as np
 
-from ..atomic import replacing
+from ..atomic import open_replacing
 from ..checks import checked_choice
 from ..posterior import MCMCPosterior, Posterior, VIPosterior
 from ..version import __version__
 from .draws import PRECISIONS
 from .parts import as_json, decode, encode
+from .record import FIT
 from .trees import Members, unpacked_bytes
 
 FORMAT = "sparsefactor posterior"
-FIT, RESULT = "fit.json", "result.sf"  # of the folder of a fit
+RESULT = "result.sf"  # in the folder of a run or a fit
 VERSION = 2  # 1 had every draw as it was in memory
 # Draws are mostly noise, which no level compresses; the zeros of sparse loadings, the first level does.
 COMPRESSION_LEVEL = 1
@@ -69,7 +70,7 @@ def write_file(posterior: VIPosterior | MCMCPosterior, target: Path, precision: 
         raise ValueError(
             f"the records and attributes of a posterior must fit into {MAX_META} bytes; got {len(text)}; shorten them"
         )
-    with replacing(target) as temporary, temporary.open("xb") as file:
+    with open_replacing(target) as file:
         _write(file, text, members)
 
 
@@ -99,15 +100,11 @@ def load(path: str | PathLike[str], *, check: bool = True, max_bytes: int | None
     >>> sf.load("fit.sf").n_factors
     1
     """
-    if (Path(path) / FIT).is_file():
-        if not (Path(path) / RESULT).is_file():
-            raise ValueError(
-                f"a fit must be done before it is loaded; {str(path)!r} is not; go on with it: fit_vi(..., path=path)"
-            )
-        return read_file(Path(path) / RESULT, max_bytes)
     if Path(path).is_dir():
-        from .result import load_run  # it reads through this file
+        from .result import load_fit, load_run  # they read through this file
 
+        if (Path(path) / FIT.file).is_file():
+            return load_fit(Path(path), max_bytes)
         # Its draws are read later, wherever the process may be by then.
         return load_run(Path(path).absolute(), check, max_bytes)
     return read_file(path, max_bytes)

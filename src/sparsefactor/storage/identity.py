@@ -1,13 +1,10 @@
-"""By what a run on disk is known again: its data, its prior; and that one process at a time writes it."""
+"""Digests by which a run on disk is recognised: of its data and its prior."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,22 +46,3 @@ def measures_digest(data: Data) -> str:
     sums = [data.row_count, data.row_sum, data.row_ss, data.column_ss]
     design = [] if data.design is None else [data.design.basis, str(data.design.slab)]
     return digest(*sums, data.offset, data.scale, data.unit, *names, *design, data.is_single)
-
-
-@contextmanager
-def sole_writer(path: Path) -> Iterator[None]:
-    """Hold the run for this process; a second one is refused. The system lets go of it when the process ends."""
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(path / "lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise RuntimeError(
-            f"one process at a time may write a run; {str(path)!r} is being written by another; "
-            "wait for it, or pass another path"
-        ) from None
-    try:
-        yield
-    finally:
-        lock.release()

@@ -94,7 +94,7 @@ def decode(meta: dict[str, Any], arrays: dict[str, Any]) -> VIPosterior | MCMCPo
         "prior": Prior(inclusion=inclusion, groups=arrays.get("prior/groups"), **stored),
         "labels": Labels(**labels),
         "fit_sums": FitSums(**sums) if (sums := _folder(arrays, "fit_sums")) else None,
-        "record": meta.get("record", {}),
+        "record": dict(meta.get("record", {})),
     }
     _check_shapes(values)
     kind = CLASSES[meta["class"]]

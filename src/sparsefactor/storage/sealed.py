@@ -14,12 +14,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from ..atomic import replacing
+import numpy as np
+from numpy.typing import NDArray
+
+from ..atomic import open_replacing
 
 DIGEST = 32  # bytes of a SHA-256
 LENGTH = 8
 MAX_HEADER = 4_000_000  # bytes; a header has a line for each of some thirty sections
 DAMAGED = "is damaged or cut short (its checksum is wrong)"
+ARRAYS = "arrays"  # the fact that states dtype and shape of sections that are arrays
+NUMBERS = "biufc"  # kinds of dtypes that a section may have
+
+Arrays = dict[str, NDArray[Any]]
 
 
 class SealedError(ValueError):
@@ -36,6 +43,10 @@ def seal(kind: bytes, facts: Mapping[str, Any], sections: Mapping[str, Any]) -> 
     """The content of a file, one buffer after another; sections are not copied."""
     listed = [[name, memoryview(part).nbytes, hashlib.sha256(part).hexdigest()] for name, part in sections.items()]
     text = json.dumps({"facts": dict(facts), "sections": listed}).encode()
+    if len(text) > MAX_HEADER:
+        raise ValueError(
+            f"the facts of a sealed file must fit into {MAX_HEADER} bytes; got {len(text)}; put more into its sections"
+        )
     head = kind + len(text).to_bytes(LENGTH, "little") + text
     return [head, hashlib.sha256(head).digest(), *sections.values()]
 
@@ -82,8 +93,32 @@ class Sealed:
             self.read(name)
 
 
+def seal_arrays(kind: bytes, facts: Mapping[str, Any], arrays: Arrays) -> list[Any]:
+    """The content of a file with a section for each array; the arrays are not copied."""
+    plain = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
+    listed = {name: [values.dtype.str, list(np.shape(arrays[name]))] for name, values in plain.items()}
+    sections = {name: values.reshape(-1).view(np.uint8).data for name, values in plain.items()}
+    return seal(kind, {**facts, ARRAYS: listed}, sections)
+
+
+def read_arrays(sealed: Sealed) -> Arrays:
+    """The arrays that `seal_arrays` was given, verified; each is as large as its section, not as the header says."""
+    arrays: Arrays = {}
+    try:
+        for name, (dtype, shape) in sealed.facts[ARRAYS].items():
+            kind = np.dtype(dtype)
+            if kind.kind not in NUMBERS:
+                raise SealedError(f"has an array {name} of {dtype!r}, which are not numbers")
+            arrays[name] = np.frombuffer(sealed.read(name), dtype=kind).reshape(shape).copy()
+    except SealedError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as problem:
+        raise SealedError(f"has a header that cannot be read ({problem})") from problem
+    return arrays
+
+
 def write_atomically(path: Path, *content: Any, durable: bool = True) -> None:
-    """Replace a file of a run, which has one writer at a time."""
-    with replacing(path, durable=durable, sole=True) as temporary, temporary.open("wb") as file:
+    """Replace a file, whole or not at all."""
+    with open_replacing(path, durable=durable) as file:
         for part in content:
             file.write(part)

@@ -26,7 +26,7 @@ from ..progress import Bars, is_shown
 from ..record import record_of
 from ..start import INITS, Start, checked_init
 from .cavi import CAVI
-from .kept import fit_in
+from .checkpoint import fit_in
 from .ladder import Ladder
 from .modules import in_modules, moduled, one_module, under_modules
 from .prune import pruned
