@@ -12,6 +12,7 @@ MEASURES = {
     "split_congruence": ("replication in split halves: mean Tucker congruence", 3),
     "split_replicated": ("replication in split halves: factors with a congruence above .9 / factors found", 1),
     "seeds_congruence": ("agreement between seeds: mean Tucker congruence", 3),
+    "seeds_replicated": ("agreement between seeds: factors with a congruence above .9 / factors found", 1),
     "rand": ("structure: adjusted Rand index of each feature's strongest factor against its scale", 2),
     "recovery": ("structure: mean congruence of the true factors with those found", 3),
     "complexity": ("sparsity: row complexity, the number of factors a feature needs (smaller is sparser)", 2),
@@ -29,44 +30,45 @@ def value(cell: dict[str, Any], measure: str) -> float:
 
 
 def show(cells: list[dict[str, Any]]) -> str:
-    """All measures, then the means over the tables, then the cells that are not complete."""
+    """All measures, then their means over the tables, then the cells that are not complete."""
     by = {(cell["table"], cell["method"]): cell for cell in cells}
     names = list(dict.fromkeys(cell["method"] for cell in cells))
-    tables = list(dict.fromkeys(cell["table"] for cell in cells))
+    shapes = {cell["table"]: f"{'x'.join(map(str, cell['shape'])):>10s} K {cell['K']}" for cell in cells}
     heads = [name if len(name) <= LONGEST else f"({number})" for number, name in enumerate(names, 1)]
-    lines = [f"{short} {name}" for short, name in zip(heads, names, strict=True) if short != name]
-    means: dict[str, list[str]] = {}
-    width = LONGEST + 1
-    head = " " * 30 + "".join(f"{name:>{width}}" for name in heads)
+
+    def numbers(measure: str) -> np.ndarray:
+        return np.array([[value(by.get((table, name), {}), measure) for name in names] for table in shapes])
+
+    def line(label: str, texts: list[str]) -> str:
+        return f"{label:30s}" + "".join(f"{text:>{LONGEST + 1}}" for text in texts)
+
+    lines = [f"{head} {name}" for head, name in zip(heads, names, strict=True) if head != name]
+    means = ["", line("means over the tables", heads)]
     for measure, (title, digits) in MEASURES.items():
-        grid = np.array([[value(by.get((t, m), {}), measure) for m in names] for t in tables])
-        found = np.array([[value(by.get((t, m), {}), "split_found") for m in names] for t in tables])
-        some = np.isfinite(grid).any(axis=1)
-        if not some.any():
+        grid, found = numbers(measure), numbers(measure.replace("replicated", "found"))
+        if not np.isfinite(grid).any():
             continue
-        measured = np.isfinite(grid).any(axis=0)
-        whole = np.isfinite(grid[:, measured]).all(axis=1)
 
-        def text(number: float, of: float, measure: str = measure, digits: int = digits) -> str:
-            if not np.isfinite(number):
-                return "-"
-            return f"{number:.{digits}f}/{of:.1f}" if measure == "split_replicated" else f"{number:.{digits}f}"
+        def texts(
+            values: np.ndarray, found: np.ndarray, ratio: bool = "replicated" in measure, digits: int = digits
+        ) -> Any:
+            each = [f"{v:.{digits}f}" + (f"/{f:.1f}" if ratio else "") for v, f in zip(values, found, strict=True)]
+            return [text if np.isfinite(v) else "-" for v, text in zip(values, each, strict=True)]
 
-        lines += ["", title, head]
-        for row in np.flatnonzero(some):
-            cell = next(by[tables[row], m] for m in names if (tables[row], m) in by)
-            label = f"{tables[row]:15s}{'x'.join(map(str, cell['shape'])):>10s} K {cell['K']}"
+        lines += ["", title, line("", heads)]
+        for (table, shape), row, of in zip(shapes.items(), grid, found, strict=True):
+            if np.isfinite(row).any():
+                lines.append(line(f"{table:15s}{shape}", texts(row, of)))
+        # Only tables that all methods have, of those that give this measure at all: means that can be compared.
+        common = np.isfinite(grid[:, np.isfinite(grid).any(axis=0)]).all(axis=1)
+        if common.any():
+            grid, found = grid[common], found[common]
+            lines.append(line(f"mean of {len(grid)} tables", texts(grid.mean(axis=0), found.mean(axis=0))))
             lines.append(
-                f"{label:30s}" + "".join(f"{text(*v):>{width}}" for v in zip(grid[row], found[row], strict=True))
+                line(f"median of {len(grid)} tables", texts(np.median(grid, axis=0), np.median(found, axis=0)))
             )
-        for word, summary in (("mean", np.mean), ("median", np.median)):
-            if whole.any():
-                numbers = [
-                    text(*v) for v in zip(summary(grid[whole], axis=0), summary(found[whole], axis=0), strict=True)
-                ]
-                lines.append(f"{f'{word} of {whole.sum()} tables':30s}" + "".join(f"{v:>{width}}" for v in numbers))
-                means.setdefault(measure, numbers)
-    lines += ["", "means over the tables that all methods have", head]
-    lines += [f"{measure:30s}" + "".join(f"{v:>{width}}" for v in numbers) for measure, numbers in means.items()]
-    lines += ["", *(f"{c['method']} on {c['table']}: {c['status']}" for c in cells if c["status"] != "done")]
-    return "\n".join(lines)
+            means.append(line(f"{measure} ({len(grid)})", texts(grid.mean(axis=0), found.mean(axis=0))))
+    incomplete = [
+        f"{cell['method']} on {cell['table']}: {cell['status']}" for cell in cells if cell["status"] != "done"
+    ]
+    return "\n".join([*lines, *means, "", *incomplete])

@@ -29,7 +29,7 @@ class Plan:
     splits: int = 5
     seeds: int = 3
     masks: int = 2
-    limit: float = 60.0
+    limit: float = 30.0
 
 
 DATA: dict[str, Table] = {}  # inherited by the worker processes
