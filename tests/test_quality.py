@@ -64,7 +64,7 @@ def test_arguments_of_a_variant() -> None:
     assert methods.find("benchmarks.peers.methods:soft_impute").__name__ == "soft_impute"
 
 
-def truth_teller(X: np.ndarray, K: int, seed: int) -> Fitted:
+def return_truth(X: np.ndarray, K: int, seed: int) -> Fitted:
     """The true loadings of the table below, for features of unit variance; predicts the mean."""
     assert np.nanstd(X, axis=0) == pytest.approx(1.0)
     density = lambda values: -0.5 * values**2 - 0.5 * np.log(2 * np.pi)  # noqa: E731
@@ -76,9 +76,9 @@ def test_a_cell_has_all_measures_and_a_limit_ends_it(monkeypatch: pytest.MonkeyP
         begin = time.process_time()
         while seed and time.process_time() < begin + 60:
             pass
-        return truth_teller(X, K, seed)
+        return return_truth(X, K, seed)
 
-    monkeypatch.setitem(methods.METHODS, "truth", truth_teller)
+    monkeypatch.setitem(methods.METHODS, "truth", return_truth)
     monkeypatch.setitem(methods.METHODS, "slow", slow)
     monkeypatch.setitem(run.DATA, "simple", simulated("simple"))
     cell = run.measure(("truth", "simple", run.Plan(splits=2, seeds=2, masks=1)))
