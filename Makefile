@@ -6,7 +6,7 @@ PY     := $(VENV)/bin/python
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow test-scverse lint bench docs clean
+.PHONY: help demo test test-slow test-scverse lint bench quality docs clean
 
 help:
 	@echo "make demo       install into $(VENV) and run the main job; results in demo-output/"
@@ -14,6 +14,7 @@ help:
 	@echo "make test-scverse   tests with AnnData, MuData and scanpy, in a .venv of their own"
 	@echo "make lint       ruff, mypy and the direction of imports"
 	@echo "make bench      measure what is fast, beside the last commit (AGAINST=REF: another)"
+	@echo "make quality    compare methods on real and simulated tables (QUALITY=--quick: 3 minutes)"
 	@echo "make docs       build the documentation into site/"
 	@echo "make clean      remove what the targets made, except $(VENV)"
 
@@ -57,6 +58,9 @@ lint: $(VENV)/.installed-dev
 AGAINST ?= HEAD
 bench: $(VENV)/.installed-test
 	$(PY) -m benchmarks --against $(AGAINST)
+
+quality: $(VENV)/.installed-quality
+	$(PY) -m benchmarks.quality $(QUALITY)
 
 # Its tutorials need scanpy, which holds pandas below 3: apart, as test-scverse.
 docs:

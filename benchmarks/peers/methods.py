@@ -110,12 +110,13 @@ def refilled(X: Array, fit: Callable[[Array], tuple[Any, Array]]) -> tuple[Any, 
     return model, predicted
 
 
-def factor_analysis(X: Array, K: int, seed: int) -> Fitted:
-    """scikit-learn's FactorAnalysis, rotated by varimax."""
+def factor_analysis(X: Array, K: int, seed: int, rotation: str = "varimax") -> Fitted:
+    """scikit-learn's FactorAnalysis, rotated by its varimax, or by another rotation of factor_analyzer."""
     from sklearn.decomposition import FactorAnalysis
 
     def fit(filled: Array) -> tuple[Any, Array]:
-        model = FactorAnalysis(K, rotation="varimax", random_state=seed).fit(filled)
+        own = rotation if rotation == "varimax" else None
+        model = FactorAnalysis(K, rotation=own, random_state=seed).fit(filled)
         return model, model.transform(filled) @ model.components_ + model.mean_
 
     model, predicted = refilled(X, fit)
@@ -123,7 +124,14 @@ def factor_analysis(X: Array, K: int, seed: int) -> Fitted:
     mean, sd = conditional(X, model.mean_, model.get_covariance())
     held = np.isnan(X)
     predicted = np.where(held, mean, predicted)
-    return Fitted(predicted, model.components_.T, model.transform(filled), None, gaussian(predicted, sd))
+    loadings, activations = model.components_.T, model.transform(filled)
+    if rotation != "varimax":  # the prediction is the same under any rotation
+        from factor_analyzer import Rotator
+
+        rotator = Rotator(method=rotation)
+        unrotated, loadings = loadings, rotator.fit_transform(loadings)
+        activations = activations @ np.linalg.lstsq(loadings, unrotated, rcond=None)[0].T
+    return Fitted(predicted, loadings, activations, None, gaussian(predicted, sd))
 
 
 def conditional(X: Array, mean: Array, covariance: Array) -> tuple[Array, Array]:
