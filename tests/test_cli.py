@@ -99,6 +99,30 @@ def test_reading_options_reach_the_reader(tmp_path) -> None:
     assert read["samples_are"] == "columns"
 
 
+def test_a_table_with_semicolons_is_not_fitted_as_one_column(tmp_path) -> None:
+    X = tmp_path / "X.csv"
+    body = "".join(f"p{j};{j * j % 7};{'k.A.' if j == 3 else j};{j},5\n" for j in range(9))
+    X.write_text("person;a;b;grade\n" + body)
+    assert "--na 'k.A.'" in refused("fit", X, "--factors", 1, "--out", tmp_path / "p.sf")
+    X.write_text(body)  # without its header
+    assert "Is the separator ';'? Pass sep=';' (--sep ';')" in refused("fit", X, "-k", 1, "--out", tmp_path / "p.sf")
+
+
+def test_tables_are_limited_in_size(tmp_path, table) -> None:
+    out = tmp_path / "p.sf"
+    said = refused("fit", table, "--factors", 1, "--max-bytes", 1000, "--out", out)
+    assert "must take at most 1,000 bytes" in said
+    assert "--max-bytes" in said
+    known = tmp_path / "known.csv"
+    known.write_text("sample,age\n" + "".join(f"sample {j + 1},{j % 7}\n" for j in range(30)))
+    run("fit", table, "-k", 1, "--trials", 1, "--covariates", known, "--max-bytes", 100_000, "--out", out)
+    known.write_text("age\n" + "1.5\n" * 1000)
+    assert "known.csv" in refused(
+        "fit", table, "-k", 1, "--covariates", known, "--max-bytes", 90_000, "--out", tmp_path / "q.sf", "--quiet"
+    )
+    assert "regular file" in refused("fit", "/dev/zero", "--factors", 1, "--out", tmp_path / "q.sf")
+
+
 def test_ambiguous_tables_are_asked_about(tmp_path) -> None:
     (tmp_path / "a.csv").write_text("".join(f"{j},{j * 7 % 5},{j * 3 % 4}.5\n" for j in range(1, 9)))
     assert "--index, --no-index" in refused("fit", tmp_path / "a.csv", "-k", 1, "-o", tmp_path / "p.sf")
@@ -448,6 +472,39 @@ def test_impute_fills_what_was_missing(folder, table, tmp_path) -> None:
     assert (sd.to_numpy()[missing] > 0).all()
     assert (sd.to_numpy()[~missing] == 0).all()
     assert list(filled.index) == list(X.index)
+
+
+FORMULAS = ["=cmd|' /C calc'!A0", '=HYPERLINK("http://example.org","x")', "+1", "-1+2", "@SUM(A1)", "plain"]
+
+
+def test_names_are_text_in_workbooks_and_as_they_are_in_csv(tmp_path) -> None:
+    import openpyxl
+
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(8, 6)), [f"={j}+1" for j in range(8)], FORMULAS)
+    frame.to_csv(tmp_path / "X.csv", index_label="name")
+    run("fit", tmp_path / "X.csv", "--sep", ",", "-k", 1, "--trials", 1, "--out", tmp_path / "p.sf")
+    run("export", tmp_path / "p.sf", "--out", tmp_path / "all.xlsx")
+    run("export", tmp_path / "p.sf", "--table", "loadings", "--out", tmp_path / "one.xlsx")
+    run("impute", tmp_path / "p.sf", tmp_path / "X.csv", "--sep", ",", "--out", tmp_path / "filled.xlsx")
+    run("impute", tmp_path / "p.sf", tmp_path / "X.csv", "--sep", ",", "--out", tmp_path / "filled.csv")
+    for name in ("all", "one", "filled"):
+        book = openpyxl.load_workbook(tmp_path / f"{name}.xlsx")
+        cells = [cell for sheet in book for row in sheet.iter_rows() for cell in row]
+        assert not [cell.value for cell in cells if cell.data_type == "f"]
+        risky = [cell for cell in cells if isinstance(cell.value, str) and cell.value[0] in "=+-@"]
+        assert len(risky) >= 5
+        assert all(cell.quotePrefix for cell in risky)
+    assert list(pd.read_excel(tmp_path / "one.xlsx", index_col=0).index) == FORMULAS
+    pd.testing.assert_frame_equal(sf.read_table(tmp_path / "filled.xlsx"), frame)
+    assert list(pd.read_csv(tmp_path / "filled.csv", index_col=0).columns) == FORMULAS
+
+
+def test_control_characters_in_names_are_refused_in_workbooks(tmp_path) -> None:
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(8, 3)), columns=["a", "b\x01", "c"])
+    sf.fit_vi(X, n_factors=1, n_trials=1).save(tmp_path / "p.sf")
+    assert "control characters" in refused("export", tmp_path / "p.sf", "--out", tmp_path / "all.xlsx")
+    assert not (tmp_path / "all.xlsx").exists()
 
 
 def test_impute_leaves_the_table_as_it_lay(folder, table, tmp_path) -> None:

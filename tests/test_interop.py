@@ -167,6 +167,17 @@ def test_a_backed_sparse_matrix_laid_out_by_rows_stays_sparse(monkeypatch):
     np.testing.assert_array_equal(data.dense().Y, X.T)
 
 
+@pytest.mark.parametrize("kind", [sparse.csr_array, sparse.csc_array])
+@pytest.mark.parametrize("wrong", [30, 10**9, -1])
+def test_indices_outside_a_sparse_matrix_are_refused(kind, wrong):
+    """Compiled code would read and write wherever they point."""
+    X = kind(np.eye(40, 30))
+    X.indices[7] = wrong if wrong != 30 else max(X.shape)
+    for given in (X, annotated(X)):
+        with pytest.raises(ValueError, match="must lie inside its shape"):
+            as_data(given)
+
+
 def most_held(read: Callable[[], object]) -> int:
     """The most bytes that were held while something was read, beyond those before."""
     tracemalloc.start()

@@ -148,3 +148,34 @@ def test_scanpy_goes_on_from_the_factors_of_real_cells():
     by_chance = np.sum((np.unique(kinds, return_counts=True)[1] / len(kinds)) ** 2)
     assert same > 3 * by_chance
     assert len(sf.pl.loadings(cells, factors=[1, 2]).axes) == 2
+
+
+@pytest.mark.parametrize("layout", ["csr", "csc"])
+@pytest.mark.parametrize("wrong", ["indices", "indptr", "a link", "raw storage"])
+def test_a_crafted_backed_file_is_refused(tmp_path: Path, layout, wrong):
+    """Indices that point outside end a process; links and raw storage read other files."""
+    import anndata
+    import h5py
+
+    values = np.where(np.random.default_rng(0).random((20, 8)) < 0.5, 1.0, 0.0)
+    path = tmp_path / "cells.h5ad"
+    matrix = values if wrong == "raw storage" else getattr(sparse, f"{layout}_matrix")(values)
+    anndata.AnnData(matrix).write_h5ad(path)
+    with h5py.File(path, "r+") as file:
+        if wrong == "a link":
+            with h5py.File(tmp_path / "other.h5", "w") as other:
+                file.copy("X", other)
+            del file["X"]
+            file["X"] = h5py.ExternalLink("other.h5", "/X")
+        elif wrong == "raw storage":
+            (tmp_path / "raw").write_bytes(values.tobytes())
+            attributes = dict(file["X"].attrs)
+            del file["X"]
+            file.create_dataset("X", (20, 8), float, external=[(str(tmp_path / "raw"), 0, values.nbytes)])
+            file["X"].attrs.update(attributes)
+        else:
+            file["X"][wrong][2] = 99_999_999
+    backed = anndata.read_h5ad(path, backed="r")
+    for call in (sf.fit_vi, sf.tl.sparse_factors):
+        with pytest.raises(ValueError, match=r"must (lie inside|rise from 0|hold its data itself)"):
+            call(backed, n_factors=1, **QUICK)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .checks import out_of_range
+from .hdf5 import check_backed
 from .names import shown
 
 logger = logging.getLogger("sparsefactor")
@@ -68,6 +69,19 @@ def held(matrix: Any, dtype: Any = np.float64, columns: Any = None) -> tuple[Any
     return values, True
 
 
+def checked(matrix: Any) -> Any:
+    """A SciPy matrix whose indices lie inside its shape: compiled code reads wherever they point."""
+    if hasattr(matrix, "check_format"):
+        try:
+            matrix.check_format(full_check=True)
+        except ValueError as problem:
+            raise ValueError(
+                f"indices of a sparse X must lie inside its shape {matrix.shape}; they do not ({problem}); make or "
+                "write the matrix again"
+            ) from None
+    return matrix
+
+
 def in_columns(matrix: Any, columns: Any = None) -> Any:
     """A sparse matrix, in memory or on disk, as a SciPy matrix in columns; one that is that already is returned."""
     if is_on_disk(matrix):
@@ -80,10 +94,10 @@ def in_columns(matrix: Any, columns: Any = None) -> Any:
         parts = [slice(first, min(first + step, lines)) for first in range(0, lines, step)]
         if by_column:
             inside = [wanted[(wanted >= part.start) & (wanted < part.stop)] - part.start for part in parts]
-            blocks = [matrix[:, part].tocsc()[:, own] for part, own in zip(parts, inside, strict=True)]
+            blocks = [checked(matrix[:, part]).tocsc()[:, own] for part, own in zip(parts, inside, strict=True)]
             return hstack(blocks, format="csc")
-        return vstack([matrix[part].tocsr()[:, wanted] for part in parts], format="csr").tocsc()
-    by_column = matrix.tocsc()
+        return vstack([checked(matrix[part]).tocsr()[:, wanted] for part in parts], format="csr").tocsc()
+    by_column = checked(matrix).tocsc()
     return by_column if columns is None else by_column[:, np.flatnonzero(columns)]
 
 
@@ -105,14 +119,14 @@ def fill(values: Any, matrix: Any, places: Any, columns: Any = None) -> None:
         step = max(1, BLOCK_ENTRIES // max(len(places), 1))
         for first in range(0, len(wanted), step):
             own = wanted[first : first + step]
-            block = matrix[:, own[0] : own[-1] + 1].toarray()[:, own - own[0]]
+            block = checked(matrix[:, own[0] : own[-1] + 1]).toarray()[:, own - own[0]]
             put(values, places, slice(first, first + step), block)
         return
     if is_on_disk(matrix) or not is_sparse(matrix):  # laid out by rows
         step = max(1, BLOCK_ENTRIES // max(matrix.shape[1], 1))
         for first in range(0, len(places), step):
             block = matrix[first : first + step]
-            block = block.toarray() if hasattr(block, "toarray") else np.asarray(block)
+            block = checked(block).toarray() if hasattr(block, "toarray") else np.asarray(block)
             put(values, places[first : first + step], slice(None), block if columns is None else block[:, columns])
         return
     by_column = matrix.tocsc() if columns is None else matrix.tocsc()[:, np.flatnonzero(columns)]
@@ -147,6 +161,8 @@ def matrix_of(X: Any, layer: str | None) -> Any:
     matrix = X.X if layer is None else X.layers[layer]
     if matrix is None:
         raise ValueError(f"X must hold data; its X is None; name one of its layers {sorted(X.layers)}")
+    if is_on_disk(matrix):
+        check_backed(matrix, getattr(X, "filename", None))
     return matrix
 
 

@@ -9,3 +9,7 @@ def needs(what: str, library: str, extra: str, problem: ImportError) -> ImportEr
         f"{what} needs {library}, which cannot be imported ({problem}); "
         f'install it with: pip install "sparsefactor[{extra}]"'
     )
+
+
+class TooLargeError(ValueError):
+    """A file that would take more memory than its reader allows."""

@@ -52,6 +52,7 @@ READING: dict[str, Any] = {
     "thousands": Annotated[str | None, typer.Option(help="What parts thousands: , . space or '")],
     "encoding": Annotated[str | None, typer.Option(help="Of a text file; UTF-8 if left out.")],
     "drop": Annotated[Words, typer.Option(help="A column to leave out, by its title; repeatable.")],
+    "max_bytes": Annotated[int | None, typer.Option(min=1, help="What a table may take in memory; 2 GB if left out.")],
 }
 SPELT = {"tab": "\t", "\\t": "\t", "space": " ", "comma": ",", "semicolon": ";"}
 

@@ -40,8 +40,9 @@ def impute(
             check_table_out(target, result, table, option=option)
     p = opened(result, chains)
     data = read_and_say(table, choices)
+    known = read_covariates(covariates, choices.max_bytes)
     with working("Filling in"):
-        values, spread = p.impute(data.frame, return_sd=True, covariates=read_covariates(covariates))
+        values, spread = p.impute(data.frame, return_sd=True, covariates=known)
     missing = data.frame.isna().to_numpy()
     for target, numbers in ((out, values), (sd, spread)):
         if target is not None:
@@ -74,8 +75,9 @@ def transform(
             check_table_out(target, result, table, option=option)
     p = opened(result, chains)
     data = read_and_say(table, choices)
+    known = read_covariates(covariates, choices.max_bytes)
     with working("Transforming"):
-        mean, spread = p.transform(data.frame, return_sd=True, covariates=read_covariates(covariates))
+        mean, spread = p.transform(data.frame, return_sd=True, covariates=known)
     for target, numbers in ((out, mean), (sd, spread)):
         if target is not None:
             write_table(pd.DataFrame(np.asarray(numbers), index=data.frame.index, columns=p.factor_names), target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     import pandas
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".xlsx")
+FORMULA_MARKS = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet may take for the beginning of a formula
+LONGEST_TITLE = 31  # characters, of a sheet
 ZIP = b"PK\x03\x04"  # what results begin with
 
 
@@ -100,9 +103,29 @@ def write_table(frame: pandas.DataFrame, out: Path, index: bool = True) -> None:
         if suffix == ".parquet":
             frame.to_parquet(temporary, index=index)
         elif suffix == ".xlsx":
-            frame.to_excel(temporary, index=index, engine="openpyxl")
+            write_sheets({"Sheet1": frame}, temporary, index)
         else:
             frame.to_csv(temporary, index=index, sep="\t" if suffix == ".tsv" else ",")
+
+
+def write_sheets(frames: Mapping[str, pandas.DataFrame], out: Path, index: bool = True) -> None:
+    """Write a sheet for each frame. Names are text: one that begins with "=" does not become a formula."""
+    import pandas as pd
+    from openpyxl.utils.exceptions import IllegalCharacterError
+
+    with pd.ExcelWriter(out, engine="openpyxl") as book:
+        for name, frame in frames.items():
+            try:
+                frame.to_excel(book, sheet_name=name[:LONGEST_TITLE], index=index)
+            except IllegalCharacterError as problem:
+                raise ValueError(
+                    f"names in .xlsx must not hold control characters; one does ({shown(problem)}); pass another "
+                    "--out, such as .csv or .parquet"
+                ) from None
+            for row in book.sheets[name[:LONGEST_TITLE]].iter_rows():
+                for cell in row:
+                    if isinstance(cell.value, str) and cell.value.startswith(FORMULA_MARKS):
+                        cell.data_type, cell.quotePrefix = "s", True
 
 
 def read_and_say(path: Path, choices: Choices, center: bool | None = None, scale: bool = False) -> Table:

@@ -90,7 +90,7 @@ def fit(
             average=average,
             center=center,
             scale=scale,
-            covariates=read_covariates(covariates),
+            covariates=read_covariates(covariates, choices.max_bytes),
             covariate_loadings=covariate_loadings.value,
             seed=seed,
             progress=progress,
@@ -165,7 +165,7 @@ def sample(
             force=force,
             center=center,
             scale=scale,
-            covariates=read_covariates(covariates),
+            covariates=read_covariates(covariates, choices.max_bytes),
             covariate_loadings=covariate_loadings.value,
         )
     except KeyboardInterrupt:

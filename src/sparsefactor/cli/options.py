@@ -16,8 +16,9 @@ from ..reading import Choices, read
 from ..reading.binary import format_of
 from ..reading.cells import Reader
 from ..reading.guess import SEPARATORS
+from ..reading.limits import check_file, check_table
 from ..reading.names import shown
-from ..reading.text import text_of
+from ..reading.text import extent, text_of
 
 Data = Annotated[
     Path, typer.Argument(help="A table: CSV, TSV (also .gz), Parquet, Feather, .npy, .rds, .h5ad or .xlsx.")
@@ -70,20 +71,23 @@ def prior_of(factors: int, inclusion: float | None, modules: int, noise: Noise, 
     return sf.Prior(n_factors=factors, n_modules=modules, noise=noise.value, groups=labels, **given)
 
 
-def read_covariates(path: Path | None) -> Any:
+def read_covariates(path: Path | None, max_bytes: int | None = None) -> Any:
     """Known covariates of the samples, a line for each."""
     if path is None:
         return None
-    alone = single_column(path)
-    return read(path, Choices(transpose=False)).frame if alone is None else alone
+    choices = Choices(transpose=False, max_bytes=max_bytes, few=True)
+    alone = single_column(path, choices.limit)
+    return read(path, choices).frame if alone is None else alone
 
 
-def single_column(path: Path) -> Any:
+def single_column(path: Path, limit: int) -> Any:
     """A text of one number a line, perhaps below a title, which is no table otherwise; None where it is not that."""
     import pandas as pd
 
-    if not path.is_file() or format_of(path) != "text":
+    check_file(path, "--covariates")
+    if format_of(path) != "text":
         return None
+    check_table(0, 0, path, limit, n_names=extent(path, limit).lines)
     with text_of(path, None) as text:
         cells = [line.strip() for line in text if line.strip()]
     if not cells or any(sign in cell for sign in SEPARATORS for cell in cells[1:]):
@@ -99,8 +103,7 @@ def single_column(path: Path) -> Any:
 
 def read_labels(path: Path) -> dict[str, str]:
     """Labels by feature name from a table of two columns, with a line of headings; any usual separator."""
-    if not path.is_file():
-        raise FileNotFoundError(f"--groups must be a table; {str(path)!r} does not exist; check its name")
+    check_file(path, "--groups")
     try:
         text = path.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError as problem:

@@ -12,6 +12,7 @@ from ..atomic import replacing
 from ..frames import TABLES, strongest
 from ..reading.names import shown
 from ..words import percent
+from .files import write_sheets
 
 if TYPE_CHECKING:
     import pandas
@@ -63,8 +64,5 @@ def table(p: Posterior, name: str) -> pandas.DataFrame:
 
 def write_workbook(frames: Mapping[str, pandas.DataFrame], out: Path) -> None:
     """A sheet for each table: whole, or not at all."""
-    import pandas as pd
-
-    with replacing(out, suffix=".xlsx") as temporary, pd.ExcelWriter(temporary, engine="openpyxl") as book:
-        for name, frame in frames.items():
-            frame.to_excel(book, sheet_name=name[:31])
+    with replacing(out, suffix=".xlsx") as temporary:
+        write_sheets(frames, temporary)

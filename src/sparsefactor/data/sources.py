@@ -51,7 +51,8 @@ def from_path(path: Path) -> Source:
     path = path.absolute()  # whoever reads it may work in another folder
     if any((path / name).exists() for name in ("zarr.json", ".zarray", ".zgroup")):
         return ZarrSource.of(opened(str(path)), str(path))
-    if path.suffix == ".parquet" or (path.is_dir() and any(path.glob("*.parquet"))):
+    folder = path.is_dir()
+    if (path.suffix == ".parquet" and (folder or path.is_file())) or (folder and any(path.glob("*.parquet"))):
         return ParquetSource.of(str(path))
     raise ValueError(
         f"X as a path must be a zarr store or a folder of Parquet files; {str(path)!r} is neither; read it first, e.g. "

@@ -17,6 +17,8 @@ Records = list[list[str]]
 
 SPACES = " "  # one or more
 SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar", SPACES: "space"}
+AMONG_NAMES = ";\t|"  # separators that names rarely hold; commas and spaces they often do
+QUOTED = re.compile(r'"[^"]*"')
 MOSTLY = 0.5  # of the cells that a separator yields must be numbers
 # In the corner of a table these say that the lines are features.
 FEATURE_WORDS = frozenset(
@@ -68,12 +70,19 @@ def comment_lines(lines: Sequence[str], sep: str | None) -> int:
 
 
 def separator(lines: Sequence[str], given: str | None, reader: Reader, file: str) -> str:
-    """The one separator under which every line has as many fields, most of them numbers."""
+    """The one separator under which every line has as many fields, most of them numbers.
+
+    One that the first line lacks, where it has another, is none: 1,5 may be a number between semicolons.
+    """
     if given is not None:
         return SPACES if given.isspace() and given != "\t" else given
+    first = QUOTED.sub("", lines[0])
+    in_first = [sep for sep in SEPARATORS if sep in first]
     shares: dict[str, float] = {}
     for sep in SEPARATORS:
         if not any(sep in line for line in lines) or (sep == SPACES and shares):
+            continue
+        if sep not in in_first and any(other != SPACES for other in in_first):
             continue
         records = fields(lines, sep)
         if width_of(records) is not None:
@@ -85,7 +94,7 @@ def separator(lines: Sequence[str], given: str | None, reader: Reader, file: str
     if best:
         words = " or ".join(SEPARATORS[sep] for sep in best)
         raise AmbiguousTableError(f"fields must be parted in one way; {file} can be read by {words}; pass sep= (--sep)")
-    present = [sep for sep in SEPARATORS if any(sep in line for line in lines)]
+    present = in_first or [sep for sep in SEPARATORS if any(sep in line for line in lines)]
     if present:
         records = fields(lines, present[0])
         raise ragged(records, file)
@@ -154,7 +163,32 @@ def form(lines: Sequence[str], file: str, choices: Choices) -> tuple[Form, Recor
     names_at = left.pop(0) if index and left else None
     if not left:
         raise ValueError(f"a table must hold numbers; no column of {file} is left; drop fewer")
+    if choices.sep is None:
+        ask_separator(lines, sep, file, alone=len(left) == 1 and not choices.drop and not choices.few)
     return Form(sep, decimal, titles, names_at, tuple(left), width, skip, short, thousands), body
+
+
+def ask_separator(lines: Sequence[str], sep: str, file: str, alone: bool) -> None:
+    """Refuse a separator that was found where unquoted text holds another as well, or that leaves one feature `alone`.
+
+    A first line that has the one and not the other leaves no doubt.
+    """
+    bare = [QUOTED.sub("", line) for line in lines]
+    others = [s for s in AMONG_NAMES if s != sep and any(s in line for line in bare)]
+    if sep in bare[0]:
+        others = [s for s in others if s in bare[0]]
+    spelt = {s: "tab" if s == "\t" else repr(s) for s in SEPARATORS}
+    if others:
+        other = others[0]
+        raise AmbiguousTableError(
+            f"fields must be separated in one way; lines of {file} hold {other!r} beside {sep!r}. Is the separator "
+            f"{other!r}? Pass sep={other!r} (--sep {spelt[other]}) if it is, sep={sep!r} (--sep {spelt[sep]}) if not"
+        )
+    if alone:
+        raise AmbiguousTableError(
+            f"a table must have at least two features; separated by {sep!r}, {file} has one. Is the separator {sep!r}? "
+            f"Pass sep={sep!r} (--sep {spelt[sep]}) if it is, or the right one"
+        )
 
 
 def _signs(cells: Sequence[str], file: str, choices: Choices) -> tuple[str, str]:

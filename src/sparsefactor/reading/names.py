@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from ..names import LONGEST
+from ..names import LONGEST as LONGEST
 from ..names import UNPRINTABLE as UNPRINTABLE
 from ..names import shown as shown
 

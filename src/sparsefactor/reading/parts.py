@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,3 +19,15 @@ class Parts:
     columns: list[str] | None
     kind: str
     corner: str = ""
+
+
+def numbers(array: NDArray[Any], path: Path) -> NDArray[np.float64]:
+    """A matrix as floating-point numbers."""
+    if np.ma.isMaskedArray(array):
+        array = np.ma.filled(array.astype(np.float64), np.nan)
+    if array.ndim != 2 or array.dtype.kind not in "fiub":
+        raise ValueError(
+            f"a table must be a matrix of numbers; {path.name} has shape {array.shape} and type {array.dtype}; "
+            "save a two-dimensional array of numbers"
+        )
+    return array.astype(np.float64, copy=False)

@@ -13,6 +13,7 @@ import numpy as np
 from .binary import READERS, format_of
 from .cells import GROUPS
 from .guess import check_orientation
+from .limits import MAX_BYTES, check_file
 from .text import read_text
 
 if TYPE_CHECKING:
@@ -32,8 +33,20 @@ class Choices:
     encoding: str | None = None
     drop: tuple[str, ...] = ()
     thousands: str | None = None
+    max_bytes: int | None = None
+    few: bool = False  # whether one column of numbers is enough, as it is for covariates
+
+    @property
+    def limit(self) -> int:
+        """Bytes that a table may take."""
+        return MAX_BYTES if self.max_bytes is None else self.max_bytes
 
     def __post_init__(self) -> None:
+        size = self.max_bytes
+        if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
+            raise ValueError(
+                f"max_bytes must be a whole number of bytes above 0; got {size!r}; pass e.g. 8_000_000_000"
+            )
         if self.sep is not None and (not isinstance(self.sep, str) or len(self.sep) != 1):
             raise ValueError(f"sep must be one character; got {self.sep!r}; pass e.g. ';' or a tab")
         if self.decimal not in (None, ".", ","):
@@ -87,10 +100,7 @@ def read(path: str | PathLike[str], choices: Choices) -> Table:
     import pandas as pd
 
     file = Path(path)
-    if not file.exists():
-        raise FileNotFoundError(f"data must be a file; {str(path)!r} does not exist; check the path")
-    if not file.is_file():
-        raise ValueError(f"data must be a file; {str(path)!r} is a folder; pass the file in it")
+    check_file(file)
     if file.stat().st_size == 0:
         raise ValueError(f"a table must hold numbers; {file.name} is empty; check how it was made")
     reader = READERS.get(format_of(file), read_text)
@@ -115,6 +125,7 @@ def read_table(
     encoding: str | None = None,
     drop: Sequence[str] | str = (),
     thousands: str | None = None,
+    max_bytes: int | None = None,
 ) -> pandas.DataFrame:
     """Read a table made by others: CSV in its many spellings, Parquet, Feather, `.npy`, `.rds`, `.h5ad` or `.xlsx`.
 
@@ -142,6 +153,9 @@ def read_table(
         Columns to leave out, by title, or by number from 1 where there are no titles.
     thousands : str, optional
         What parts thousands: ``","``, ``"."``, ``" "`` or ``"'"``. Found where a number leaves no doubt (1,234.5).
+    max_bytes : int, optional
+        What the table may take in memory, 8 bytes an entry, and what a compressed file may unpack to; by default 2 GB.
+        A small file can hold a table that fills the memory, so the size is estimated before the table is made.
 
     Returns
     -------
@@ -168,5 +182,6 @@ def read_table(
         encoding=encoding,
         drop=(drop,) if isinstance(drop, str) else tuple(drop),
         thousands=thousands,
+        max_bytes=max_bytes,
     )
     return read(path, choices).frame

@@ -7,8 +7,10 @@ import csv
 import gzip
 import io
 import lzma
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -18,6 +20,7 @@ from numpy.typing import NDArray
 from . import names
 from .cells import NA, Reader
 from .guess import SEPARATORS, SPACES, Form, Records, fields, form
+from .limits import COLUMN_BYTES, NAME_BYTES, PIECE_SHARE, check_table, too_large
 from .parts import Parts
 
 if TYPE_CHECKING:
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
 HEAD_LINES = 1000
 HEAD_CHARACTERS = 1 << 20  # and at least FEW lines
 FEW = 20
+FEWEST = 2  # however long they are
+CHUNK = 1 << 20  # bytes looked at together
+PARSED_TOGETHER = 256_000_000  # bytes of text; what pandas takes for them is a few times as much
 COMPRESSED: dict[bytes, Callable[[Path, str], Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
 MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 
@@ -42,14 +48,64 @@ def opened(path: Path) -> IO[bytes]:
 
 
 @contextmanager
+def unpacked(path: Path) -> Iterator[IO[bytes]]:
+    """The bytes of a file, decompressed; one that is damaged is refused."""
+    try:
+        with opened(path) as file:
+            yield file
+    except (EOFError, OSError, lzma.LZMAError, zlib.error) as problem:
+        if isinstance(problem, OSError) and problem.errno is not None:
+            raise
+        raise ValueError(f"a compressed file must be whole; {path.name} is not ({problem}); copy it again") from None
+
+
+def read_whole(path: Path, limit: int) -> bytes:
+    """All bytes of a file, decompressed."""
+    content = bytearray()
+    with unpacked(path) as file:
+        while chunk := file.read(CHUNK):
+            content += chunk
+            if len(content) > limit:
+                raise too_large(path, f"unpacks to more than {limit:,} bytes", limit, 2 * limit)
+    return bytes(content)
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The size of a text: lines, and bytes of the longest."""
+
+    lines: int
+    longest: int
+
+
+def extent(path: Path, limit: int) -> Extent:
+    """Look through a text once; refuse one that unpacks to more than `limit` bytes, and a line too long to be split."""
+    packed = total = longest = run = ends = returns = 0
+    with unpacked(path) as file:
+        packed = not isinstance(file, io.BufferedReader)
+        while chunk := file.read(CHUNK):
+            total += len(chunk)
+            breaks = [place for end in (b"\n", b"\r") for place in (chunk.find(end), chunk.rfind(end)) if place >= 0]
+            longest = max(longest, run + (min(breaks) if breaks else len(chunk)))
+            run = len(chunk) - max(breaks) if breaks else run + len(chunk)
+            ends, returns = ends + chunk.count(b"\n"), returns + chunk.count(b"\r")
+            if packed and total > limit:
+                raise too_large(path, f"unpacks to more than {limit:,} bytes", limit, 2 * limit)
+            if longest > limit // PIECE_SHARE:
+                what = f"has a line of more than {limit // PIECE_SHARE:,} bytes"
+                raise too_large(path, what, limit, 2 * limit)
+    return Extent(max(ends, returns) + (run > 1), longest)
+
+
+@contextmanager
 def text_of(path: Path, encoding: str | None) -> Iterator[io.TextIOWrapper]:
     """The text of a file; line ends are left to who reads."""
     marked = "utf-8"
     try:
-        with opened(path) as file:
+        with unpacked(path) as file:
             start = file.read(4)
         marked = next((name for mark, name in MARKS.items() if start.startswith(mark)), marked)
-        with opened(path) as file, io.TextIOWrapper(file, encoding=encoding or marked, newline="") as text:
+        with unpacked(path) as file, io.TextIOWrapper(file, encoding=encoding or marked, newline="") as text:
             yield text
     except UnicodeError as problem:
         raise ValueError(
@@ -58,31 +114,30 @@ def text_of(path: Path, encoding: str | None) -> Iterator[io.TextIOWrapper]:
         ) from None
     except LookupError:
         raise ValueError(f"encoding must be known to Python; got {encoding!r}; try latin-1 or cp1252") from None
-    except (EOFError, OSError, lzma.LZMAError) as problem:
-        if isinstance(problem, OSError) and problem.errno is not None:
-            raise
-        raise ValueError(f"a compressed file must be whole; {path.name} is not ({problem}); copy it again") from None
 
 
 def read_text(path: Path, choices: Choices) -> Parts:
     """The table in a text file."""
+    size = extent(path, choices.limit)
     with text_of(path, choices.encoding) as text:
-        head = _head(text)
+        head = _head(text, path, choices.limit)
+    _check_width(head, path, choices.limit)
     if any("\0" in line for line in head):
         raise ValueError(
             f"a table must be text or of a known format; {path.name} holds other bytes; see docs for the formats"
         )
     try:
         found, body = form(head, path.name, choices)
+        named = found.names_at is not None
+        check_table(size.lines, len(found.kept), path, choices.limit, n_names=size.lines if named else 0)
+        labels, n_lines = names_of(path, choices, found)
+        check_numeric(path, found, body, choices)
+        values = parse(path, found, choices, n_lines, max(1, PARSED_TOGETHER // size.longest))
     except csv.Error as problem:
         raise ValueError(f"fields must be readable; {path.name}: {problem}; check its quotes and long names") from None
-    labels = names_of(path, choices, found)
-    check_numeric(path, found, body, choices)
-    values = parse(path, found, choices)
     titles = [found.titles[j] for j in found.kept] if found.titles else None
     if values.shape[1] > 1 and not (titles and titles[-1]) and _ends_empty(body, values):
         values, titles = values[:, :-1], titles and titles[:-1]
-    named = found.names_at is not None
     return Parts(
         values=values,
         rows=names.checked(labels, "line", path.name) if named else None,
@@ -94,32 +149,43 @@ def read_text(path: Path, choices: Choices) -> Parts:
     )
 
 
+def _check_width(head: list[str], path: Path, limit: int) -> None:
+    """Refuse more columns than fit, before lines are split."""
+    width = 1 + max((max(map(line.count, ",\t;|")) or line.count(SPACES) for line in head), default=0)
+    if COLUMN_BYTES * width > limit:
+        raise too_large(path, f"has about {width} columns", limit, COLUMN_BYTES * width)
+
+
 def _ends_empty(body: Records, values: NDArray[np.float64]) -> bool:
     """A last column of nothing at all comes from separators at the ends of lines."""
     return all(not record[-1].strip() for record in body) and bool(np.isnan(values[:, -1]).all())
 
 
-def _head(text: io.TextIOWrapper) -> list[str]:
+def _head(text: io.TextIOWrapper, path: Path, limit: int) -> list[str]:
     """The first lines: enough of them to judge by, whether they are short or long."""
     lines: list[str] = []
-    size = 0
+    size = quotes = 0
+    most = limit // PIECE_SHARE
     for line in text:
         lines.append(line)
-        size += len(line)
-        if len(lines) >= HEAD_LINES or (size >= HEAD_CHARACTERS and len(lines) >= FEW):
-            break
-    # A name that spans lines must not be cut in two.
-    while sum(line.count('"') for line in lines) % 2 and (line := text.readline()):
-        lines.append(line)
+        size, quotes = size + len(line), quotes + line.count('"')
+        enough = len(lines) >= HEAD_LINES or (size >= HEAD_CHARACTERS and len(lines) >= FEW)
+        if (enough or (size >= most and len(lines) >= FEWEST)) and quotes % 2 == 0:
+            break  # a name that spans lines is not cut in two
+        if size + NAME_BYTES * len(lines) > HEAD_CHARACTERS + 2 * most:
+            raise ValueError(
+                f"a quoted field must end; {path.name} has one that does not; remove its quote, or add one"
+            )
     return lines
 
 
-def names_of(path: Path, choices: Choices, found: Form) -> list[str]:
-    """The names of the lines, as they are written; on the way, every line is seen to have as many fields.
+def names_of(path: Path, choices: Choices, found: Form) -> tuple[list[str], int]:
+    """The names of the lines, as they are written, and how many lines there are; all have as many fields.
 
     pandas would take a sample called NA for a missing one, and fill a short line with missing entries.
     """
     labels: list[str] = []
+    n_lines = 0
     at, sep, begun = found.names_at, found.sep, not found.titles
     with text_of(path, choices.encoding) as text:
         for number, line in enumerate(text, start=1):
@@ -137,19 +203,26 @@ def names_of(path: Path, choices: Choices, found: Form) -> list[str]:
                 record = bare.split(parts, at + 1) if at is not None else []
             if size != found.width and not (not begun and found.ragged):
                 raise _short(path, f"line {number}", size, found.width)
+            n_lines += begun
             if begun and at is not None:
                 labels.append(record[at])
             begun = True
         else:
-            return labels
+            return labels, n_lines
+    labels, n_lines = [], 0
     with text_of(path, choices.encoding) as text:
         for _ in range(found.skip):
             text.readline()
-        records = [record for record in csv.reader(text, delimiter=sep, skipinitialspace=True) if record]
-    for number, record in enumerate(records, start=1):
-        if len(record) != found.width and not (number == 1 and found.ragged):
-            raise _short(path, f"record {number}", len(record), found.width)
-    return [record[at] for record in records[1 if found.titles else 0 :]] if at is not None else []
+        records = (record for record in csv.reader(text, delimiter=sep, skipinitialspace=True) if record)
+        for number, record in enumerate(records, start=1):
+            if len(record) != found.width and not (number == 1 and found.ragged):
+                raise _short(path, f"record {number}", len(record), found.width)
+            if number == 1 and found.titles:
+                continue
+            n_lines += 1
+            if at is not None:
+                labels.append(record[at])
+    return labels, n_lines
 
 
 def _short(path: Path, where: str, size: int, expected: int) -> ValueError:
@@ -179,9 +252,11 @@ def check_numeric(path: Path, found: Form, body: Records, choices: Choices) -> N
         )
 
 
-def parse(path: Path, found: Form, choices: Choices) -> NDArray[np.float64]:
-    """The numbers of all lines."""
+def parse(path: Path, found: Form, choices: Choices, n_lines: int, together: int) -> NDArray[np.float64]:
+    """The numbers of n_lines, so many of them `together`."""
     import pandas as pd
+
+    values = np.empty((len(found.kept), n_lines)).T  # a column's numbers side by side, as pandas has them
 
     how: dict[str, Any] = {
         "header": None,
@@ -195,20 +270,27 @@ def parse(path: Path, found: Form, choices: Choices) -> NDArray[np.float64]:
         "keep_default_na": False,
         "low_memory": False,
         "index_col": False,
+        "chunksize": together,
     }
+    plain = Reader(choices.na, found.decimal, found.thousands).plain
+    done = 0
     with text_of(path, choices.encoding) as text:
         for _ in range(found.skip):
             text.readline()
         if found.titles:
             next(record for record in csv.reader(text, delimiter=found.sep) if record)
         try:
-            frame = pd.read_csv(text, **how)
-            if found.thousands:
-                plain = Reader(choices.na, found.decimal, found.thousands).plain
-                frame = frame.map(plain, na_action="ignore").astype(np.float64)
+            with pd.read_csv(text, **how) as frames:
+                for frame in frames:
+                    if found.thousands:
+                        frame = frame.map(plain, na_action="ignore").astype(np.float64)
+                    values[done : done + len(frame)] = frame.to_numpy(dtype=np.float64)
+                    done += len(frame)
         except (ValueError, OverflowError) as problem:
             raise _misfit(path, found, choices) or problem from None
-    return frame.to_numpy(dtype=np.float64)
+    if done != n_lines:
+        raise ValueError(f"every line must be a record; of {path.name}, {n_lines} were found and {done} read; check it")
+    return values
 
 
 def _misfit(path: Path, found: Form, choices: Choices) -> ValueError | None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..atomic import open_replacing
 from ..checks import checked_choice
+from ..errors import TooLargeError
 from ..posterior import MCMCPosterior, Posterior, VIPosterior
 from ..version import __version__
 from .draws import PRECISIONS
@@ -137,10 +138,6 @@ def read_file(path: str | PathLike[str], max_bytes: int | None = None) -> VIPost
         if problem.errno != errno.EINVAL:
             raise
         raise _damaged(path, problem) from problem
-
-
-class TooLargeError(ValueError):
-    """A file that would unpack to more than its reader allows."""
 
 
 def _damaged(path: str | PathLike[str], problem: Exception) -> ValueError:
