@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.helpers.runs import temporary_names
 
 import sparsefactor as sf
 from sparsefactor.atomic import open_replacing
@@ -18,6 +19,7 @@ from sparsefactor.storage.sealed import seal, write_atomically
 from sparsefactor.vi.checkpoint import KIND, FitFolder
 
 SIM = sf.simulate(n_features=30, n_samples=20, inclusion=[0.5, 0.3], snr=5, seed=1)
+LARGE = sf.simulate(n_features=5400, n_samples=10, inclusion=[0.5], snr=5, seed=1)  # has checkpoints
 SETTINGS = {"n_factors": 2, "n_trials": 1, "max_iter": 200}
 
 
@@ -149,6 +151,29 @@ def test_what_a_live_process_writes_is_left_alone(path):
         fit(path)
         file.write(b"another result")
     assert (path / "result.sf").read_bytes() == b"another result"
+
+
+def unfinished(path: Path) -> Path:
+    with pytest.warns(sf.ConvergenceWarning):
+        fit(path, LARGE.X, checkpoint_seconds=0.0, callback=lambda now: now.iteration == 3)
+    return path
+
+
+def test_a_fit_does_not_write_through_links(tmp_path, monkeypatch):
+    """Links where the fit would write; the names are those of another fit."""
+    folders = [unfinished(tmp_path / name) for name in ("one", "other")]
+    written = temporary_names(monkeypatch, folders[0], lambda: fit(folders[0], LARGE.X, checkpoint_seconds=0.0))
+    outside = tmp_path / "outside"
+    outside.write_text("mine")
+    for name in {"lock", "journal", "checkpoint", *written}:
+        link = folders[1] / name
+        link.unlink(missing_ok=True)
+        link.symlink_to(outside)
+        with pytest.raises(ValueError, match=r"files are themselves, not links; .* is a symbolic link"):
+            fit(folders[1], LARGE.X)
+        assert outside.read_text() == "mine"
+        link.unlink()
+    fit(folders[1], LARGE.X)
 
 
 # ---- checkpoints ----------------------------------------------------------------------------------------------------
