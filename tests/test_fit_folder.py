@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -271,3 +273,42 @@ def test_facts_that_could_not_be_read_back_are_not_written(tmp_path):
         with pytest.raises(ValueError, match="must fit into 4000000 bytes"):
             folder.save_checkpoint({"long": "a" * 4_000_000}, {})
         assert_saved(folder.checkpoint())
+
+
+# ---- killed ---------------------------------------------------------------------------------------------------------
+
+KILLED = {"n_trials": 4, "checkpoint_seconds": 0.0}
+CHILD = """
+import sys
+from pathlib import Path
+from tests.test_fit_folder import KILLED, LARGE, fit
+print("ready", flush=True)
+fit(Path(sys.argv[1]), LARGE.X, **KILLED)
+"""
+
+
+@pytest.mark.slow
+def test_a_fit_killed_thirty_times(tmp_path):
+    """At random moments, some of them before it has written what it is: each ends as one that was never stopped."""
+    begun = time.monotonic()
+    expected = fit(tmp_path / "whole", LARGE.X, **KILLED)
+    seconds = time.monotonic() - begun
+    rng, kills, number = random.Random(0), 0, 0
+    while kills < 30 and number < 300:
+        path = tmp_path / str(number)
+        for early in (True, False, False):
+            child = subprocess.Popen([sys.executable, "-c", CHILD, str(path)], stdout=subprocess.PIPE, cwd=Path.cwd())
+            assert child.stdout.readline() == b"ready\n"
+            try:
+                child.wait(rng.uniform(0.0, 0.1 if early else seconds))
+            except subprocess.TimeoutExpired:
+                child.kill()
+                kills += 1
+            assert child.wait() in (0, -9)
+            child.stdout.close()
+        found = fit(path, LARGE.X, **KILLED)
+        assert found.elbo == expected.elbo
+        np.testing.assert_array_equal(found.loadings_mean, expected.loadings_mean)
+        assert names(path) == ["fit.json", "lock", "result.sf"]
+        number += 1
+    assert kills >= 30

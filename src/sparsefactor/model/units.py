@@ -119,7 +119,7 @@ def _shown(value: Any) -> str:
 def _warn_strong(name: str, value: Any, share: float) -> None:
     if share > STRONG_SHARE:
         warn(
-            f"{name}={_shown(value)} outweighs the data, which are small beside it; leave it out to have it in units of "
-            "the data, or rescale X",
+            f"{name}={_shown(value)} outweighs the data, which are small beside it; leave it out to have it in units "
+            "of the data, or rescale X",
             PriorWarning,
         )
