@@ -169,6 +169,26 @@ def test_draws_that_are_not_finite_end_the_run_with_a_remedy(monkeypatch):
             sf.sample(base(), prior, n_chains=1, n_warmup=2, n_draws=2, init="random")
 
 
+UNCOMPUTABLE = {
+    "small data": (1e-160, {}, r"root mean square of the data must be at least 1e-152.*got 9\.5e-161; rescale X"),
+    "smaller data": (1e-308, {}, r"root mean square of the data must be at least 1e-152"),
+    "noise_rate, too large": (1e-140, {"noise_rate": 1e30}, r"noise_rate=1e\+30 is .* leave it out, or rescale X"),
+    "noise_rate, too small": (1e140, {"noise_rate": 1e-100}, r"noise_rate=1e-100 is .* leave it out, or rescale X"),
+    "loading_rate, too large": (1e-140, {"loading_rate": 1e30}, r"loading_rate=1e\+30 is .* leave it out"),
+    "loading_rate, too small": (1e140, {"loading_rate": 1e-100}, r"loading_rate=1e-100 is .* leave it out"),
+    "noise_shape": (1e-140, {"noise_shape": 1e30}, r"noise_shape=1e\+30 .* precisions of about 1e\+3\d\d; leave"),
+    "loading_shape": (1e-140, {"loading_shape": 1e30}, r"loading_shape=1e\+30 .* precisions of about 1e\+\d+; leave"),
+}
+
+
+@pytest.mark.parametrize("run", [sf.sample, sf.fit_vi])
+@pytest.mark.parametrize("case", UNCOMPUTABLE)
+def test_what_cannot_have_finite_draws_is_refused_before_any_work(case, run):
+    scale, given, message = UNCOMPUTABLE[case]
+    with pytest.raises(ValueError, match=message):
+        run(scaled(scale), sf.Prior(n_factors=2, inclusion=0.5, **given), callback=lambda now: pytest.fail("work"))
+
+
 def test_values_beyond_the_range_are_refused():
     with pytest.raises(ValueError, match="must not exceed 1e\\+150 in magnitude"):
         sf.fit_vi(scaled(1e151), sf.Prior(n_factors=2))

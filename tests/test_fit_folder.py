@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.helpers.runs import temporary_names
 
 import sparsefactor as sf
 from sparsefactor.atomic import open_replacing
@@ -18,6 +21,7 @@ from sparsefactor.storage.sealed import seal, write_atomically
 from sparsefactor.vi.checkpoint import KIND, FitFolder
 
 SIM = sf.simulate(n_features=30, n_samples=20, inclusion=[0.5, 0.3], snr=5, seed=1)
+LARGE = sf.simulate(n_features=5400, n_samples=10, inclusion=[0.5], snr=5, seed=1)  # has checkpoints
 SETTINGS = {"n_factors": 2, "n_trials": 1, "max_iter": 200}
 
 
@@ -151,6 +155,29 @@ def test_what_a_live_process_writes_is_left_alone(path):
     assert (path / "result.sf").read_bytes() == b"another result"
 
 
+def unfinished(path: Path) -> Path:
+    with pytest.warns(sf.ConvergenceWarning):
+        fit(path, LARGE.X, checkpoint_seconds=0.0, callback=lambda now: now.iteration == 3)
+    return path
+
+
+def test_a_fit_does_not_write_through_links(tmp_path, monkeypatch):
+    """Links where the fit would write; the names are those of another fit."""
+    folders = [unfinished(tmp_path / name) for name in ("one", "other")]
+    written = temporary_names(monkeypatch, folders[0], lambda: fit(folders[0], LARGE.X, checkpoint_seconds=0.0))
+    outside = tmp_path / "outside"
+    outside.write_text("mine")
+    for name in {"lock", "journal", "checkpoint", *written}:
+        link = folders[1] / name
+        link.unlink(missing_ok=True)
+        link.symlink_to(outside)
+        with pytest.raises(ValueError, match=r"files are themselves, not links; .* is a symbolic link"):
+            fit(folders[1], LARGE.X)
+        assert outside.read_text() == "mine"
+        link.unlink()
+    fit(folders[1], LARGE.X)
+
+
 # ---- checkpoints ----------------------------------------------------------------------------------------------------
 
 FACTS = {"iteration": 3, "elbo": -0.1, "worst": float("-inf"), "phases": ["race", None], "nested": {"a": [1.5, True]}}
@@ -246,3 +273,42 @@ def test_facts_that_could_not_be_read_back_are_not_written(tmp_path):
         with pytest.raises(ValueError, match="must fit into 4000000 bytes"):
             folder.save_checkpoint({"long": "a" * 4_000_000}, {})
         assert_saved(folder.checkpoint())
+
+
+# ---- killed ---------------------------------------------------------------------------------------------------------
+
+KILLED = {"n_trials": 4, "checkpoint_seconds": 0.0}
+CHILD = """
+import sys
+from pathlib import Path
+from tests.test_fit_folder import KILLED, LARGE, fit
+print("ready", flush=True)
+fit(Path(sys.argv[1]), LARGE.X, **KILLED)
+"""
+
+
+@pytest.mark.slow
+def test_a_fit_killed_thirty_times(tmp_path):
+    """At random moments, some of them before it has written what it is: each ends as one that was never stopped."""
+    begun = time.monotonic()
+    expected = fit(tmp_path / "whole", LARGE.X, **KILLED)
+    seconds = time.monotonic() - begun
+    rng, kills, number = random.Random(0), 0, 0
+    while kills < 30 and number < 300:
+        path = tmp_path / str(number)
+        for early in (True, False, False):
+            child = subprocess.Popen([sys.executable, "-c", CHILD, str(path)], stdout=subprocess.PIPE, cwd=Path.cwd())
+            assert child.stdout.readline() == b"ready\n"
+            try:
+                child.wait(rng.uniform(0.0, 0.1 if early else seconds))
+            except subprocess.TimeoutExpired:
+                child.kill()
+                kills += 1
+            assert child.wait() in (0, -9)
+            child.stdout.close()
+        found = fit(path, LARGE.X, **KILLED)
+        assert found.elbo == expected.elbo
+        np.testing.assert_array_equal(found.loadings_mean, expected.loadings_mean)
+        assert names(path) == ["fit.json", "lock", "result.sf"]
+        number += 1
+    assert kills >= 30

@@ -345,6 +345,24 @@ def test_equal_numbers_make_equal_priors(tmp_path, one, other):
         sf.sample(SIM.X, sf.Prior(n_factors=2, **given), **{**RUN, "n_draws": 2}, path=tmp_path / "run")
 
 
+KILLED_BEGINNING = """
+import os, sys
+from pathlib import Path
+from sparsefactor.mcmc.chain import Chain
+from tests.helpers.runs import sample
+Chain.save = lambda self, folder, token: os._exit(9)
+sample(Path(sys.argv[1]))
+"""
+
+
+def test_a_killed_beginning_leaves_nothing_once_the_run_begins_again(tmp_path):
+    child = subprocess.run([sys.executable, "-c", KILLED_BEGINNING, str(tmp_path / "run")], cwd=Path.cwd())
+    assert child.returncode == 9
+    assert len(list(tmp_path.iterdir())) == 1  # what it was making
+    sample(tmp_path / "run")
+    assert [file.name for file in tmp_path.iterdir()] == ["run"]
+
+
 def test_a_failed_beginning_leaves_nothing(tmp_path, monkeypatch):
     def full(*_args) -> None:
         raise OSError("disk full")

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import xarray as xr
-from tests.helpers.runs import PRIOR, RUN, assert_same_bits, chunk_file, loaded, sample, stopped
+from tests.helpers.runs import PRIOR, RUN, assert_same_bits, chunk_file, loaded, sample, stopped, temporary_names
 
 import sparsefactor as sf
 from sparsefactor.mcmc.chain import Chain
@@ -303,6 +303,40 @@ def test_symbolic_links_are_followed(tmp_path, whole):
         sample(tmp_path / "lost")
     with pytest.raises(ValueError, match="leads back to itself"):
         sample(tmp_path / "round")
+
+
+def test_a_run_does_not_write_through_links(tmp_path, monkeypatch):
+    """Links where temporary files would be written; the names are those of another run."""
+    runs = [stopped(tmp_path / name, monkeypatch) for name in ("one", "other")]
+    names = temporary_names(monkeypatch, runs[0], lambda: sample(runs[0], checkpoint_seconds=0))
+    assert {Path(name).name.split(".")[1] for name in names} >= {"run", "result", "chain-0-a", "000001"}
+    outside = tmp_path / "outside"
+    outside.write_text("mine")
+    for name in names:
+        link = runs[1] / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(outside)
+        with pytest.raises(ValueError, match=r"files are themselves, not links; .* is a symbolic link; put the file"):
+            sample(runs[1])
+        assert outside.read_text() == "mine"
+        link.unlink()
+    assert_same_bits(sample(runs[1]), sample(runs[0]))
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "sampler", "sampler/chain-1", "lock"])
+def test_a_run_does_not_write_into_linked_folders(tmp_path, whole_copy, name):
+    path = remade(whole_copy)
+    (path / name).rename(tmp_path / "outside")
+    (path / name).symlink_to(tmp_path / "outside")
+    with pytest.raises(ValueError, match="is a symbolic link; put the file or folder itself there"):
+        sample(path)
+
+
+def test_links_in_a_finished_run_are_read(whole_copy, whole, tmp_path):
+    (whole_copy / "sampler").rename(tmp_path / "elsewhere")
+    (whole_copy / "sampler").symlink_to(tmp_path / "elsewhere")
+    assert_same_bits(sf.load(whole_copy), whole)
+    assert_same_bits(sample(whole_copy), whole)
 
 
 def test_a_crafted_zarr_store_runs_nothing(whole_copy):

@@ -2,9 +2,14 @@
 
 import json
 import os
+import random
+import subprocess
+import sys
+import time
 import tracemalloc
 import zipfile
 from dataclasses import fields, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -476,3 +481,32 @@ def test_two_thousand_damaged_files(tmp_path) -> None:
             else:
                 for field in fields(whole):
                     assert_same(getattr(whole, field.name), getattr(back, field.name))
+
+
+SAVING = """
+import sys
+from tests.test_storage import save, vi_posterior
+p = vi_posterior()
+print("ready", flush=True)
+while True:
+    save(p, sys.argv[1])
+"""
+
+
+@pytest.mark.slow
+def test_forty_killed_saves_leave_the_file_and_nothing_else(tmp_path) -> None:
+    target, rng, left = tmp_path / "fit.sf", random.Random(0), 0
+    save(vi_posterior(), target)
+    for _ in range(40):
+        child = subprocess.Popen([sys.executable, "-c", SAVING, str(target)], stdout=subprocess.PIPE, cwd=Path.cwd())
+        assert child.stdout.readline() == b"ready\n"
+        time.sleep(rng.uniform(0.0, 0.05))
+        child.kill()
+        child.wait()
+        child.stdout.close()
+        assert load(target).elbo == vi_posterior().elbo
+        left += len(os.listdir(tmp_path)) > 1
+        assert len(os.listdir(tmp_path)) <= 2  # each removes what the one before it left
+    assert left > 5  # or this test would show nothing
+    save(vi_posterior(), target)
+    assert os.listdir(tmp_path) == ["fit.sf"]

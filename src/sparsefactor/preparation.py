@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .data import Data, as_data
-from .model import Prior, checked_prior, warn_if_strong
+from .model import Prior, checked_prior, refuse_overflow, warn_if_strong
 
 
 def prepared(
@@ -33,7 +33,9 @@ def prepared(
     if not isinstance(X, Data):
         data = data.with_design(covariates, center, covariate_loadings)
     matched = checked.matched_to(data)
+    ordinary = data.at_ordinary_size()
+    refuse_overflow(matched, ordinary)
     warn_if_strong(matched, data)
     if not center:
         data.refuse_lost_digits()
-    return data.at_ordinary_size(), matched
+    return ordinary, matched

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 
@@ -63,3 +65,17 @@ def stopped(path: Path, monkeypatch, chain: int = 1, sweep: int = 100, **changes
 
 def chunk_file(path: Path, chain: int, chunk: int) -> Path:
     return path / "sampler" / f"chain-{chain}" / f"{chunk:06d}.draws"
+
+
+def temporary_names(monkeypatch, folder: Path, call: Callable[[], object]) -> set[str]:
+    """Where in the folder `call` writes its temporary files."""
+    replace, names = os.replace, set()
+
+    def listen(source, target) -> None:
+        names.add(os.path.relpath(source, folder))
+        replace(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", listen)
+        call()
+    return names

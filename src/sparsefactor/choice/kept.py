@@ -15,7 +15,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from .. import __version__
-from ..atomic import replacing
+from ..atomic import open_replacing
 from ..model import Prior
 from ..start import Start
 from .hidden import Laid
@@ -57,8 +57,8 @@ def kept(file: Path) -> dict[str, Any] | None:
 def keep(file: Path, found: dict[str, Any]) -> None:
     """Whole or not at all."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(file, durable=False) as temporary:
-        temporary.write_text(json.dumps(found))
+    with open_replacing(file, durable=False) as stream:
+        stream.write(json.dumps(found).encode())
 
 
 def kept_end(file: Path) -> Start | None:
@@ -71,5 +71,5 @@ def kept_end(file: Path) -> Start | None:
 
 def keep_end(file: Path, end: Start) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(file, durable=False) as temporary, temporary.open("wb") as stream:
+    with open_replacing(file, durable=False) as stream:
         np.savez(stream, L=end.L, F=end.F)

@@ -9,15 +9,13 @@ result.sf       moments and labelling, once the run is done
 from __future__ import annotations
 
 import errno
-import os
 import secrets
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..atomic import sync
+from ..atomic import make_folder
 from ..data import Data
 from ..model import Prior
 from ..start import Start
@@ -84,23 +82,12 @@ def create(
     """A new run with every chain's start as its first checkpoint: there as a whole, or not at all."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"the directory of a run must exist; {str(path.parent)!r} does not; create it first")
-    making = path.with_name(f".{path.name}.{secrets.token_hex(6)}.new")
     try:
-        run = RunFolder(making, secrets.token_hex(16), chunk, settings, made_by())
-        making.mkdir()
-        run.checkpoints.mkdir()
-        save_starts(run)
-        run.write(n_draws, run.makers)
-        _move_into_place(making, path)
-        sync(path.parent)
-    except BaseException:
-        shutil.rmtree(making, ignore_errors=True)
-        raise
-
-
-def _move_into_place(making: Path, path: Path) -> None:
-    try:
-        os.replace(making, path)
+        with make_folder(path) as making:
+            run = RunFolder(making, secrets.token_hex(16), chunk, settings, made_by())
+            run.checkpoints.mkdir()
+            save_starts(run)
+            run.write(n_draws, run.makers)
     except OSError as problem:
         if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise

@@ -8,5 +8,6 @@ from .prior import Prior as Prior
 from .units import LEARNT_SLAB as LEARNT_SLAB
 from .units import RELATIVE_NOISE_RATE as RELATIVE_NOISE_RATE
 from .units import PriorWarning as PriorWarning
+from .units import refuse_overflow as refuse_overflow
 from .units import slab_default as slab_default
 from .units import warn_if_strong as warn_if_strong

@@ -21,6 +21,7 @@ RELATIVE_NOISE_RATE = 0.02  # with NOISE_SHAPE, chosen by `python -m benchmarks.
 # data do not have can only become faint, and the prior must let it.
 LEARNT_SLAB, GIVEN_SLAB = (1.0, 0.1), (1e-3, 1e-3)
 STRONG_SHARE = 0.5  # of the features: where a given rate outweighs the data of more than these, it is worth a warning
+DIGITS = 304  # decimal, that a precision may have: draws spread around it, and doubles end at 1.8e308
 CONSTANT = 1e-10  # of the mean square: a variance below this is none
 
 
@@ -78,11 +79,47 @@ def warn_if_strong(prior: Prior, data: Data) -> None:
         _warn_strong("loading_rate", prior.loading_rate, float(strong))
 
 
+def refuse_overflow(prior: Prior, data: Data) -> None:
+    """Refuse data and priors with precisions beyond double precision, in which no draw would be finite.
+
+    data: at an ordinary size.
+    """
+    scale = np.log10(data.unit_scale * data.unit)
+    if scale < -DIGITS / 2:
+        raise ValueError(
+            f"the root mean square of the data must be at least 1e-{DIGITS // 2}, since noise precisions are like its "
+            f"inverse square; got {10**scale:.1e}; rescale X"
+        )
+    for name, given in (("noise_rate", prior.noise_rate), ("loading_rate", prior.loading_rate)):
+        beside = 0.0 if given is None else np.log10(np.asarray(given, dtype=np.float64)) - 2.0 * scale
+        if np.max(np.abs(beside)) > DIGITS:
+            raise ValueError(
+                f"{name} must be within a factor of 1e{DIGITS} of the mean square of the data; {name}={_shown(given)} "
+                f"is 1e{np.ravel(beside)[np.argmax(np.abs(beside))]:+.0f} times that; leave it out, or rescale X"
+            )
+    n_own = {"feature": data.n_features, "sample": data.n_samples}.get(prior.noise, 1)
+    # Entries that a noise precision belongs to, and loadings of a factor: the least precisions that draws are near to
+    # are those of noise where the factors explain nothing, and of loadings where these are as large as the data.
+    for name, count, more in (("noise", data.n_observed / n_own, 0.5), ("loading", data.n_features, 0.0)):
+        shape, rate = getattr(prior, f"{name}_shape"), getattr(prior, f"{name}_rate")
+        own = 0.0 if rate is None else np.max(rate) / data.unit**2
+        least = (shape + more * count) / (own + 0.5 * count * data.unit_scale**2)
+        digits = np.log10(least) - 2.0 * np.log10(data.unit)
+        if digits > DIGITS:
+            raise ValueError(
+                f"precisions must not exceed 1e{DIGITS}; {name}_shape={_shown(shape)} and {name}_rate={_shown(rate)} "
+                f"make {name} precisions of about 1e{digits:+.0f}; leave them out, or rescale X"
+            )
+
+
+def _shown(value: Any) -> str:
+    return str(value) if value is None else f"{value:g}" if np.ndim(value) == 0 else "an array"
+
+
 def _warn_strong(name: str, value: Any, share: float) -> None:
     if share > STRONG_SHARE:
-        given = f"{value:g}" if np.ndim(value) == 0 else "an array"
         warn(
-            f"{name}={given} outweighs the data, which are small beside it; leave it out to have it in units of the "
-            "data, or rescale X",
+            f"{name}={_shown(value)} outweighs the data, which are small beside it; leave it out to have it in units "
+            "of the data, or rescale X",
             PriorWarning,
         )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from ..atomic import replacing
+from ..atomic import open_replacing
 from ..version import __version__
 from .sections import Section
 
@@ -19,7 +19,8 @@ PAGE = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:">
+ content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:;
+ base-uri 'none'; form-action 'none'">
 <link rel="icon" href="data:,">
 <title>{title}</title>
 <style>
@@ -62,5 +63,5 @@ def render(title: str, subtitle: str, sections: Sequence[Section], *, notice: st
 def write_page(path: Path, page: str) -> None:
     """Whole or not at all; a full disk leaves what was there, and nothing beside it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary:
-        temporary.write_text(page, encoding="utf-8")
+    with open_replacing(path) as file:
+        file.write(page.encode())

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 import sparsefactor as sf
 
 from .. import version
-from ..atomic import replacing
+from ..atomic import open_replacing
 
 logger = logging.getLogger("sparsefactor")
 
@@ -103,8 +103,8 @@ class Cache:
 
     def put(self, key: str, findings: Findings) -> None:
         facts, arrays = findings
-        with replacing(self.path(key), suffix=".npz", durable=False) as temporary:
-            np.savez_compressed(temporary, facts=np.array(json.dumps(facts)), **arrays)  # type: ignore[arg-type]
+        with open_replacing(self.path(key), durable=False) as file:
+            np.savez_compressed(file, facts=np.array(json.dumps(facts)), **arrays)  # type: ignore[arg-type]
 
 
 def arrays_of(arrays: Arrays, place: int) -> Arrays:
