@@ -43,10 +43,14 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         Of the model; by default inclusion is learnt.
     center, scale : bool
         Subtract each feature's mean; divide by its standard deviation.
-    n_init : int
-        Starts that variational inference tries.
-    tol, max_iter : float, int
-        When a trial of variational inference ends.
+    search : "fast" or "thorough"
+        Of variational inference; see `fit_vi`.
+    max_seconds : float, optional
+        End the search of variational inference after this time.
+    n_init : int or "auto"
+        Number of restarts of variational inference; see `n_trials` of `fit_vi`.
+    tol, max_iter : float or "auto", int
+        When a restart of variational inference ends; see `fit_vi`.
     n_warmup, n_draws, n_chains : int
         Of Gibbs sampling.
     random_state : int, RandomState or None
@@ -89,8 +93,10 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         prior: Prior | None = None,
         center: bool = True,
         scale: bool = False,
-        n_init: int = 10,
-        tol: float = 1e-6,
+        search: Literal["fast", "thorough"] = "fast",
+        max_seconds: float | None = None,
+        n_init: int | Literal["auto"] = "auto",
+        tol: float | Literal["auto"] = "auto",
         max_iter: int = 5000,
         n_warmup: int = 500,
         n_draws: int = 1000,
@@ -107,6 +113,8 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         self.prior = prior
         self.center = center
         self.scale = scale
+        self.search = search
+        self.max_seconds = max_seconds
         self.n_init = n_init
         self.tol = tol
         self.max_iter = max_iter
@@ -136,7 +144,8 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             Itself.
         """
         checked_choice("inference", self.inference, ("vi", "mcmc"))
-        checked_count("n_init", self.n_init)
+        if self.n_init != "auto":
+            checked_count("n_init", self.n_init)
         before = self.posterior_ if self.warm_start and hasattr(self, "posterior_") else None
         values = validate_data(self, X, ensure_min_samples=2, **ACCEPTED)
         prior = checked_prior(self.prior, self.n_components, N_COMPONENTS, "n_components")
@@ -153,7 +162,8 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         shared |= {"covariates": covariates, "covariate_loadings": self.covariate_loadings}
         jobs = effective_n_jobs(self.n_jobs)
         if self.inference == "vi":
-            ends = {"n_trials": self.n_init, "tol": self.tol, "max_iter": self.max_iter, "n_threads": jobs}
+            ends: dict[str, Any] = {"search": self.search, "max_seconds": self.max_seconds, "n_trials": self.n_init}
+            ends |= {"tol": self.tol, "max_iter": self.max_iter, "n_threads": jobs}
             return fit_vi(X, prior, progress=bool(self.verbose), **ends, **shared)
         counts = {"n_chains": self.n_chains, "n_warmup": self.n_warmup, "n_draws": self.n_draws, "n_jobs": jobs}
         return sample(X, prior, progress=bool(self.verbose), **counts, **shared)

@@ -1,13 +1,14 @@
 """Starting points: point values of L and F from which VI climbs and chains set out.
 
-No single start finds the best optimum on every data set, so `init="auto"` is a portfolio. All but the random start
-lie in the span of the leading singular vectors and differ by how these are rotated. What has the size of the features
-stays with the engine, which is asked for products of it.
+The first start of a fit is factor analysis, rotated by varimax (vi/factor_analysis.py). Since no single start finds the
+best optimum on every data set, further ones are of several kinds: all but the random start lie in the span of the
+leading singular vectors and differ by how these are rotated. What has the size of the features stays with the engine,
+which is asked for products of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,8 +22,8 @@ from .kernels.protocol import Engine
 from .kernels.verbs import StartMatrix
 from .model import Prior
 
-# The order in which `init="auto"` takes its starts; repeated for further trials with fresh randomness.
-PORTFOLIO = ("ica", "varimax", "rotation", "ica", "varimax", "rotation", "ica", "rotation", "ica", "random")
+# The order in which `init="auto"` takes its starts; repeated for further restarts with fresh randomness.
+PORTFOLIO = ("factor_analysis", "ica", "varimax", "rotation", "ica", "varimax", "rotation", "ica", "rotation", "random")
 # Up to this many samples (or features), the singular vectors come from the exact Gram matrix of the smaller side.
 EXACT_SIDE = 1500
 COMPLETION_ROUNDS = 30
@@ -54,25 +55,6 @@ class Start(NamedTuple):
     name: str
     L: Any  # an array; of the starts made here, the engine's own
     F: Array
-
-
-def starts(
-    engine: Engine, init: str | Start | Sequence[Start], n_trials: int, seed: int, first: int = 0
-) -> Iterator[Start]:
-    """The starting points of `n_trials` trials, their loadings the engine's; first: of those that are made here.
-
-    A Start of the user's own is one trial; a list of them comes besides.
-    """
-    for own in given(init):
-        yield own_start(own, engine.data, engine.prior)
-    if isinstance(init, Start):
-        return
-    init = init if isinstance(init, str) else "auto"
-    checked_choice("init", init, INITS, " or a Start")
-    maker = StartMaker(engine, seed)
-    for trial in range(first, first + n_trials):
-        name = PORTFOLIO[trial % len(PORTFOLIO)] if init == "auto" else init
-        yield maker.make(name, trial)
 
 
 def given(init: str | Start | Sequence[Start]) -> tuple[Start, ...]:
@@ -128,8 +110,8 @@ class StartMaker:
         rng = np.random.default_rng([self.seed, trial])
         if name == "random":
             return self.random(rng)
-        # The first trial of each kind starts its rotation from the singular vectors themselves.
-        first = PORTFOLIO.index(name) == trial
+        # The first start of each kind begins its rotation at the singular vectors themselves.
+        first = trial in (0, PORTFOLIO.index(name))
         return self.rotated(name, ROTATIONS[name](self.leading, rng, first))
 
     def random(self, rng: np.random.Generator) -> Start:
@@ -256,4 +238,5 @@ def rotate_ica(leading: Leading, rng: np.random.Generator, first: bool) -> Array
 
 Rotation = Callable[[Leading, np.random.Generator, bool], Array]
 ROTATIONS: dict[str, Rotation] = {"varimax": rotate_varimax, "ica": rotate_ica, "rotation": rotate_randomly}
-INITS = ("auto", "random", *ROTATIONS)
+MADE = ("random", *ROTATIONS)  # by `StartMaker`
+INITS = ("auto", "factor_analysis", *MADE)

@@ -44,12 +44,10 @@ def headline(p: VIPosterior | MCMCPosterior) -> list[str]:
 def how(p: Any) -> str:
     """How it was found, in a line."""
     if hasattr(p, "elbo"):
-        trials = plural(len(p.trial_records), "trial")
-        line = f"variational inference, best of {trials}: ELBO {p.elbo:,.2f}, {p.status.name.lower().replace('_', ' ')}"
-        recurred = p.record.get("search", {}).get("recurred")  # not known of results of before it was kept
-        if recurred is None:
-            return line
-        return line + (f", found {recurred + 1} times" if recurred else ", found once: see p.certainty")
+        n, proposals = len(p.trial_records), p.record.get("search", {}).get("proposals", 0)
+        tried = plural(n, "restart") if n == 1 else f"best of {n} restarts"
+        tried += f" and {proposals} attempts to improve it" if proposals else ""
+        return f"variational inference, {tried}: ELBO {p.elbo:,.2f}, {p.status.name.lower().replace('_', ' ')}"
     n_chains, n_draws = p.permutations.shape[:2]
     told = {True: ", which agree", False: ", not to be trusted yet"}.get(p.record.get("trusted"), "")
     drawn = f"{plural(n_chains, 'chain')} of {plural(n_draws, 'draw')}{told}"

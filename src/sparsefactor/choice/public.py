@@ -1,7 +1,7 @@
 """Which prior, and how many factors: priors compared by what they predict of entries held out, as the paper does.
 
 A fit sees all but a share of the entries, and is judged by these; several masks tell how sure the comparison is. Within
-a mask, fits start from one another (`chain.py`); between masks never: such a start has seen what is held out now.
+a mask, fits may start from one another (`chain.py`); between masks never: such a start has seen what is held out now.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def compare(
     inference: str = "vi",
     seed: int | np.random.Generator | None = 0,
     n_jobs: int | None = None,
-    warm_start: bool = True,
+    warm_start: bool = False,
     path: str | PathLike[str] | None = None,
     progress: Told | bool | None = None,
     client: Any = None,
@@ -65,9 +65,9 @@ def compare(
     n_jobs : int, optional
         Fits at the same time; None for every core, or for one after another where X is not in memory.
     warm_start : bool
-        Under each mask, the prior with the most factors is fitted first, and the others in turn also start from where
-        the one before them ended, with half as many starts of their own, and where `n_trials` is "auto" a shorter
-        search. False, an `init` of your own, or inference="mcmc": every fit starts afresh.
+        Under each mask, fit the prior with the most factors first, and give each of the others a further restart from
+        the solution before it, with half as many restarts of its own. Ignored with an `init` of your own, and with
+        inference="mcmc".
     path : folder, optional
         What each fit found is kept there, and not done again by a call with the same data, priors and settings.
     progress : bool, or function of (fits done, fits in all, what was done last), optional

@@ -1,4 +1,4 @@
-"""`fit` and `sample`: from a table to a saved posterior."""
+"""`fit`, `refine` and `sample`: from a table to a saved posterior."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from . import console
 from .app import command
 from .console import INTERRUPTED, NOT_TRUSTED, answer, note, seconds_since, under_way, warn
 from .files import check_folder_out, check_out, read_and_say
+from .looking import opened
 from .options import (
     Center,
     CovariateLoadings,
@@ -33,6 +34,7 @@ from .options import (
     Noise,
     NoiseOf,
     Out,
+    Result,
     Scale,
     Seed,
     prior_of,
@@ -40,16 +42,22 @@ from .options import (
 )
 from .spelling import as_options, spelt
 
-MORE_ITERATIONS = 50_000
-
 
 class Until(StrEnum):
     converged = "converged"
 
 
+class SearchKind(StrEnum):
+    fast = "fast"
+    thorough = "thorough"
+
+
+MaxSeconds = Annotated[float | None, typer.Option(min=0.0, help="End the search after this time, in seconds.")]
+
+
 @command(
     "sparsefactor fit X.csv --factors 4 --out fit.sf",
-    "sparsefactor fit X.csv --factors 4 --scale --trials 5 --seed 1 --out scaled.sf     # a quick look",
+    "sparsefactor fit X.csv --factors 4 --scale --search thorough --max-seconds 60 --out scaled.sf",
     reads=True,
 )
 def fit(
@@ -63,13 +71,14 @@ def fit(
     covariates: Covariates = None,
     covariate_loadings: CovariateLoadings = LoadingsOf.flat,
     noise: NoiseOf = Noise.feature,
-    trials: Annotated[
-        int | None,
-        typer.Option(min=1, help="Race so many starts, and no more; if left out, search on."),
-    ] = None,
-    max_iter: Annotated[int, typer.Option(min=1, help="Most iterations of a trial.")] = 5000,
-    race: Annotated[bool, typer.Option("--race/--no-race", help="Drop trials that fall behind.")] = True,
-    average: Annotated[bool, typer.Option("--average", help="Predict by the mean over all trials.")] = False,
+    search: Annotated[
+        SearchKind, typer.Option(help="One restart, or a search for the highest ELBO.")
+    ] = SearchKind.fast,
+    max_seconds: MaxSeconds = None,
+    trials: Annotated[int | None, typer.Option(min=1, help="Number of restarts (default: 1; thorough: 10).")] = None,
+    max_iter: Annotated[int, typer.Option(min=1, help="Maximum number of iterations of a restart.")] = 5000,
+    race: Annotated[bool, typer.Option("--race/--no-race", help="Drop the worst of several restarts early.")] = True,
+    average: Annotated[bool, typer.Option("--average", help="Predict by the mean over several restarts.")] = False,
     center: Center = True,
     scale: Scale = False,
     seed: Seed = 0,
@@ -84,6 +93,8 @@ def fit(
         p = sf.fit_vi(
             data.frame,
             prior,
+            search=search.value,
+            max_seconds=max_seconds,
             n_trials="auto" if trials is None else trials,
             max_iter=max_iter,
             race=race,
@@ -95,16 +106,54 @@ def fit(
             seed=seed,
             progress=progress,
         )
+    _save_fit(p, out, begin, data.facts())
+
+
+@command(
+    "sparsefactor refine fit.sf X.csv --max-seconds 60 --out refined.sf",
+    reads=True,
+)
+def refine(
+    result: Result,
+    table: Data,
+    out: Out,
+    choices: Choices,
+    max_seconds: MaxSeconds = None,
+    covariates: Covariates = None,
+    seed: Seed = 0,
+) -> None:
+    """Continue from a saved fit with a thorough search for a higher ELBO."""
+    check_out(out, table, is_result=True)
+    before = opened(result, None)
+    if not isinstance(before, sf.VIPosterior):
+        raise ValueError(f"refine needs a result of fit; {str(result)!r} holds draws; use sparsefactor sample --path")
+    data = read_and_say(table, choices, True, False)
+    begin = time.monotonic()
+    with under_way("Refining") as progress, warnings.catch_warnings():
+        warnings.simplefilter("ignore", sf.ConvergenceWarning)
+        known = read_covariates(covariates, choices.max_bytes)
+        p = before.refine(data.frame, max_seconds=max_seconds, seed=seed, covariates=known, progress=progress)
+    _save_fit(p, out, begin, data.facts(), before)
+
+
+def _save_fit(
+    p: sf.VIPosterior, out: Path, begin: float, read: dict[str, Any], before: sf.VIPosterior | None = None
+) -> None:
+    """Save a fit and say what it is; before: the fit that it refines."""
     p.save(out)
     sure = as_options(p.certainty)
     facts = {"out": out, "elbo": p.elbo, "status": p.status.name, "converged": p.converged, "certainty": sure}
-    facts["read"] = data.facts()
-    answer(f"{out}: ELBO {p.elbo:,.3f}; {p.status.name.lower()} after {seconds_since(begin)}", facts)
+    gained = "" if before is None else f" ({p.elbo - before.elbo:+,.3f})"
+    answer(
+        f"{out}: ELBO {p.elbo:,.3f}{gained}; {p.status.name.lower().replace('_', ' ')} after {seconds_since(begin)}",
+        facts | {"read": read},
+    )
     if p.status is sf.Status.INTERRUPTED:
-        warn(f"Interrupted: the best state so far is in {out}; the same command fits again from the start.")
+        warn(f"Interrupted: the best state so far is in {out}; sparsefactor refine continues from it.")
         raise typer.Exit(INTERRUPTED)
     if not p.converged:
-        warn(f"Not to be trusted yet: VI stopped after {max_iter} iterations; pass --max-iter {MORE_ITERATIONS}.")
+        why = as_options(p.status.value)
+        warn(f"Not reliable yet: the fit has not converged. {why[:1].upper()}{why[1:]}")
         raise typer.Exit(NOT_TRUSTED)
     note(sure)
     _next(out)

@@ -16,7 +16,9 @@ VERDICT = (
     (r'weigh the chains by how they predict: combine\("stacking", X\)', "sample again with fewer --factors"),
 )
 SETTINGS = (
-    (r'leave n_trials at "auto", which searches on', "leave --trials out, so that the search goes on"),
+    (r'search="thorough", or refine, looks', "--search thorough, or sparsefactor refine, looks"),
+    (r"with sample;", "with sparsefactor sample;"),
+    (r"; refine continues", "; sparsefactor refine continues"),
     (r"\b(center|scale|race)=False\b", r"--no-\1"),
     (r"\b(center|scale|race|average|force)=True\b", r"--\1"),
     (r"\bn_(draws|chains|warmup|factors|trials|masks|modules)=", r"--\1 "),
@@ -28,7 +30,7 @@ SETTINGS = (
     (r"\bcovariates=\.\.\.", "--covariates TABLE"),
     (r"\banother seed\b", "another --seed"),
     (r", lower --factors, or raise noise_rate", ", or lower --factors"),  # as is the tolerance, Python's alone
-    (r", or loosen tol\b", ""),
+    (r", or pass a larger tol\b", ""),
 )
 
 

@@ -13,6 +13,7 @@ from ..model import Prior
 from ..posterior import Status
 from ..start import PORTFOLIO, Start
 from ..vi.fit import Found, options_of, search_on
+from ..vi.search import RESTARTS
 from ..vi.trial import Trial
 from .clock import Deadline
 
@@ -43,13 +44,14 @@ def stop_if_interrupted(found: Found, deadline: Deadline | None) -> None:
 def searched_start(
     engine: Engine, prior: Prior, chain: int, seed: int, callback: Any, deadline: Deadline | None = None
 ) -> Start:
-    """Around the best optimum of a search of the chain's own, which need not have converged.
+    """Around the best optimum of several restarts of the chain's own, which need not have converged.
 
     engine: for the prior, which has one module: chains sort the features themselves. deadline: of the search, whose
     best state so far it then is.
     """
     own = int(np.random.SeedSequence([seed, chain]).generate_state(1)[0])
-    found = search_on(engine, prior, options_of(seed=own, max_iter=500, tol=1e-2, callback=callback), over=deadline)
+    options = options_of(seed=own, n_trials=RESTARTS, max_iter=500, tol=1e-2, callback=callback)
+    found = search_on(engine, prior, options, over=deadline)
     stop_if_interrupted(found, deadline)
     return dispersed_start(found.winner, np.random.default_rng([seed, chain, 3]))
 

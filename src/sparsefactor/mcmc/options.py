@@ -10,13 +10,13 @@ from ..checks import check_watching, checked_choice, checked_count, checked_numb
 from ..data import Data
 from ..gibbs.moves import MOVES
 from ..model import Prior
-from ..start import INITS, Start
+from ..start import MADE, Start
 from ..storage.draws import PRECISIONS
 from . import run_folder
 from .chain import Plan
 from .watch import Callback
 
-CHAIN_INITS = (*INITS, "optima")
+CHAIN_INITS = ("auto", "optima", *MADE)
 # Noise precisions are of the order of the scale's inverse square, and single precision ends near 1e38.
 SINGLE_SCALES = (1e-15, 1e15)
 

@@ -17,7 +17,7 @@ from ..model import Prior
 from ..posterior import Labels, MCMCPosterior
 from ..progress import Bars
 from ..record import record_of
-from ..start import Start, own_start, starts
+from ..start import Start, StartMaker, own_start
 from ..storage.draws import Layout, MemoryDraws, Sink
 from ..storage.result import read_result, save_result, with_draws
 from ..vi.modules import one_module
@@ -188,7 +188,7 @@ def chain_starts(
     call: Call | None,
     clock: Clock,
 ) -> Iterator[Start]:
-    """Where each chain sets out: for "auto" around the best optimum of a search of its own, else as `starts` has it.
+    """Where each chain sets out: for "auto" around the best optimum of a search of its own, else by name.
 
     clock: says what time each search has; what one leaves goes to those after it.
     """
@@ -217,4 +217,6 @@ def chain_starts(
         if bars is not None:
             bars.show("starts", f"found for {options.n_chains} chains")
     else:
-        yield from starts(gibbs.engine, options.init, options.n_chains, options.seed)
+        maker = StartMaker(gibbs.engine, options.seed)
+        for chain in range(options.n_chains):
+            yield maker.make(options.init, chain)

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 class Status(enum.Enum):
     """How a run of VI ended, with what to do about it."""
 
-    CONVERGED = "The ELBO's change fell below the tolerance."
-    MAX_ITER = "Stopped at max_iter before the ELBO settled; raise max_iter, or loosen tol."
-    INTERRUPTED = "Interrupted by the user; the state reached so far is kept; fit again to go on."
-    STOPPED = "Stopped by the callback; the best state reached so far is kept; fit again to go on."
-    DROPPED = "Dropped while racing: other trials were ahead; pass race=False to run every trial to the end."
+    CONVERGED = "The fit converged: an iteration changed the ELBO by less than the tolerance."
+    MAX_ITER = "It stopped at max_iter; raise max_iter, or pass a larger tol."
+    INTERRUPTED = "It was interrupted; the best state so far is kept; fit again, or continue with refine."
+    STOPPED = "It was stopped by the callback; the best state so far is kept; fit again, or continue with refine."
+    TIME_LIMIT = "It stopped at max_seconds; the best state so far is kept; continue with refine, or allow more time."
+    DROPPED = "Dropped early: other restarts had a higher ELBO; pass race=False to run every restart to the end."
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -61,7 +62,7 @@ class VIPosterior(Posterior):
     trial_records : list of dict
         What became of each trial; as a frame, `trials`.
     stability : (n_factors,)
-        Share of the other converged trials that have the factor; NaN without others.
+        Share of the other restarts that ended near the best ELBO and have the factor; NaN without others.
     status : Status
         How the fit ended, with what to do about it.
     parameters : dict of str to array
@@ -70,7 +71,7 @@ class VIPosterior(Posterior):
         The mean signal over trials, where `average=True` asked for it.
     trial_history : dict
         The ELBO of all trials by iteration.
-    trial_agreement : (other converged trials, n_factors), optional
+    trial_agreement : (other restarts near the best, n_factors), optional
         Cosines with the winner's factors.
     module_prob : (n_features, n_modules), optional
         Which module a feature is in, where the prior has modules; the largest module first.
@@ -92,12 +93,12 @@ class VIPosterior(Posterior):
     elbo_terms: dict[str, float]
     elbo_history: dict[str, NDArray[Any]]  # iteration, elbo, seconds of the winning trial
     trial_records: list[dict[str, Any]]
-    stability: Array  # (n_factors,) share of the other converged trials that have each factor; NaN without others
+    stability: Array  # (n_factors,) share of the other restarts near the best that have each factor; NaN without others
     status: Status
     parameters: dict[str, Array] = field(repr=False)  # q's own parameters, by the names of kernels.contract
     signal_mean: Array | None = field(default=None, repr=False)  # the mean over trials of F'L', where it was asked for
     trial_history: dict[str, NDArray[Any]] = field(default_factory=dict)  # of all: trial, iteration, elbo, seconds
-    trial_agreement: Array | None = None  # (other converged trials, n_factors) cosines with the winner's factors
+    trial_agreement: Array | None = None  # (other restarts near the best, n_factors) cosines with the winner's factors
     # Where the prior has modules, the largest first:
     module_prob: Array | None = field(default=None, repr=False)  # (n_features, n_modules)
     module_rate_mean: Array | None = field(default=None, repr=False)  # (n_modules, n_factors) inclusion in each
@@ -105,53 +106,83 @@ class VIPosterior(Posterior):
 
     @property
     def converged(self) -> bool:
-        """Whether the ELBO had settled."""
+        """Whether the fit converged."""
         return self.status is Status.CONVERGED
 
     @property
     def certainty(self) -> str:
-        """How often the search came upon the optimum it returned, in words, with advice where that was once."""
-        told = self.record.get("search", {})
-        agreeing, finalists = told.get("agreeing", 1), told.get("finalists", 1)
-        if told.get("hops", 0) <= 1 or agreeing >= finalists:
-            text = f"The best optimum was reached from {agreeing} of {finalists} starts that were followed to their end"
-            if agreeing > 1:
-                return text + "."
-            return text + (
-                ', so there may be a better one: leave n_trials at "auto", which searches on, or fit again with '
-                "another seed and keep the higher elbo."
+        """What was done to find this solution, and what would make it surer, in words."""
+        facts = self.record.get("search", {})
+        restarts, agreeing = facts.get("restarts", len(self.trial_records)), facts.get("agreeing", 1)
+        finalists, proposals = facts.get("finalists", restarts), facts.get("proposals", 0)
+        if restarts == 1 and not proposals:
+            return (
+                "One restart. Check the factors in two halves of the samples or with sample; "
+                'search="thorough", or refine, looks for a solution with a higher ELBO.'
             )
-        again = told.get("recurred", told["returns"])  # results of before it was kept have the returns to any optimum
-        times = "once" if again == 0 else f"{again + 1} times"
-        text = f"The best optimum was found {times} on {told['hops']} hops away from optima, "
-        if told["agreeing"] > 1:
-            return text + f"and {told['agreeing']} independent searches ended in it."
-        return text + (
-            "and by one search of several, so there may be a better one: fit again with another seed and keep the "
-            "higher elbo, or lower n_factors; average=True predicts from many optima."
-        )
+        if not proposals:
+            text = f"{agreeing} of {finalists} restarts that ran to convergence reached this solution"
+            return text + ("." if agreeing > 1 else '; search="thorough", or refine, looks for a better one.')
+        if agreeing > 1:
+            text = f"{agreeing} of {finalists} restarts reached this solution; "
+        else:
+            text = f"This solution improves on those of {restarts} restarts; "
+        if facts.get("ended", "complete") != "complete":
+            return text + f"the search was ended after {proposals} attempts to improve it; refine continues."
+        return text + f"the last of {proposals} attempts to improve it failed."
 
     @property
     def elbo_trace(self) -> pandas.DataFrame:
-        """The winning trial's ELBO: columns iteration, elbo, seconds."""
+        """The ELBO of the selected restart: columns iteration, elbo, seconds."""
         import pandas as pd
 
         return pd.DataFrame(self.elbo_history)
 
     @property
     def trials(self) -> pandas.DataFrame:
-        """One line per trial: its start, iterations, ELBO, seconds, status, and whether it won.
+        """A row per restart: its start, iterations, ELBO, seconds, status, and whether it was selected ("won").
 
-        Where the prior has modules, the winner's line alone has the ELBO under them (with average=True, every line).
+        Where the prior has modules, only the selected row has the ELBO under them (with average=True, every row).
         """
         import pandas as pd
 
         return pd.DataFrame(self.trial_records)
 
+    def refine(self, X: Any, *, max_seconds: float | None = None, seed: int = 0, **options: Any) -> VIPosterior:
+        """Continue from this fit with a thorough search for a solution with a higher ELBO.
+
+        Parameters
+        ----------
+        X : (n_samples, n_features) array or frame
+            The data of this fit.
+        max_seconds : float, optional
+            End the search after this time; without it, the search ends when several rounds have found nothing better.
+        seed : int
+            Of the search.
+        **options
+            Further arguments of `fit_vi`, such as covariates, client or progress.
+
+        Returns
+        -------
+        VIPosterior
+            The better of the two: this fit itself, where nothing better was found.
+
+        Examples
+        --------
+        >>> import sparsefactor as sf
+        >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=4, seed=0)
+        >>> p = sf.fit_vi(sim.X, n_factors=2)
+        >>> p.refine(sim.X, max_seconds=10).elbo >= p.elbo
+        True
+        """
+        from ..vi.refine import refine
+
+        return refine(self, X, max_seconds=max_seconds, seed=seed, **options)
+
     def signal(self) -> Array:
         """(n_samples, n_features) the posterior mean of what the factors explain, in the units that were fitted.
 
-        The mean over all trials where the fit was asked for that (`average=True`), else the best trial's.
+        The mean over all restarts where the fit was asked for that (`average=True`), else the best one's.
         """
         return self.activations_mean @ self.loadings_mean.T if self.signal_mean is None else self.signal_mean
 

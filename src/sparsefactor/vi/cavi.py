@@ -32,7 +32,6 @@ from ..kernels.contract import NONE, Array, ELBOTerms, Message, Sums, VIColumns,
 from ..kernels.inclusion import inclusion_of
 from ..kernels.protocol import Engine
 from ..model import Prior
-from .fold import Fold
 
 
 class VIState(NamedTuple):
@@ -48,12 +47,9 @@ class VIState(NamedTuple):
 class CAVI:
     """The sweeps of one data set, prior and engine."""
 
-    def __init__(
-        self, data: Data, prior: Prior, engine: Engine, *, joint: bool = False, fold: Fold | None = None
-    ) -> None:
-        """fold: what became of the samples, where `data` are not those of the fit."""
+    def __init__(self, data: Data, prior: Prior, engine: Engine, *, joint: bool = False) -> None:
         prior = prior.in_units_of(data)
-        self.data, self.prior, self.engine, self.joint, self.fold = data, prior, engine, joint, fold
+        self.data, self.prior, self.engine, self.joint = data, prior, engine, joint
         self.fixed, self.inclusion = fixed_of(data, prior), inclusion_of(prior, data)
         self.n_kinds = len(np.unique(prior.factor_groups()))  # of factors
         self.shortcut = engine.vi_shortcut(joint)
@@ -66,11 +62,9 @@ class CAVI:
 
     def begin(self, rows: VIRows, F: Array, *, known: bool = False) -> VIState:
         """The state that follows from rows at point values and F (K, N); known: whether these are a draw of Gibbs
-        sampling, so that inclusions are known, and folded samples are as draws have them (2.19)."""
+        sampling, so that inclusions are known."""
         (K, N), empty = F.shape, np.zeros(0)
         f_var = np.zeros((self.n_covariances(), K, K)) if self.joint else np.zeros((K, N))
-        if self.fold is not None:
-            F, f_var = self.fold.from_draw(F) if known else self.fold.into(F)
         if self.data.design is not None:
             rows = self.engine.vi_regress(rows, F)
         active, l2 = self.engine.vi_counts(rows)

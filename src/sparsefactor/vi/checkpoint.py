@@ -12,14 +12,18 @@ import json
 import logging
 import os
 import secrets
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ..atomic import TEMPORARY
+from ..kernels.contract import NONE, ELBOTerms, GibbsTerms, Sums, VIColumns, VIRows, VITerms
 from ..kernels.protocol import Engine
 from ..model import Prior
 from ..posterior import Status, VIPosterior
@@ -30,15 +34,31 @@ from ..storage.identity import digest, measures_digest, prior_digest
 from ..storage.record import FIT, made_by, read_record, write_record
 from ..storage.result import read_fit, save_fit
 from ..storage.sealed import Arrays, Sealed, SealedError, read_arrays, seal_arrays, write_atomically
-from .journal import JOURNAL, ROWS, JournalEngine, Notes, forget
+from .cavi import VIState
+from .trial import Trial
+
+if TYPE_CHECKING:
+    from .search import Search
 
 logger = logging.getLogger("sparsefactor")
 
 CHECKPOINT = "checkpoint"
-NAMES = {LOCK, FIT.file, CHECKPOINT, RESULT, JOURNAL, ROWS}  # all that the folder of a fit may hold
+NAMES = {LOCK, FIT.file, CHECKPOINT, RESULT}  # all that the folder of a fit may hold
 KIND = b"SPFSEARC"  # of a checkpoint
 VERSION = 1
-DECIDING = ("n_trials", "max_iter", "tol", "rtol", "race", "accelerate", "activations", "prune", "average", "seed")
+DECIDING = (
+    "search",
+    "n_trials",
+    "max_iter",
+    "tol",
+    "rtol",
+    "race",
+    "accelerate",
+    "activations",
+    "prune",
+    "average",
+    "seed",
+)
 
 
 @dataclass(frozen=True)
@@ -130,28 +150,114 @@ def _check_identity(folder: Path, before: dict[str, Any], now: dict[str, Any]) -
             )
 
 
-# ---- a fit in its folder --------------------------------------------------------------------------------------------
+# ---- the state of a search --------------------------------------------------------------------------------
+
+# Of a trial: what a checkpoint holds besides its state and its trace.
+KEPT = ("number", "name", "dropped_at", "iterations", "next_assignment", "seconds", "thinned", "finished", "rounds")
+COUNTERS = ("proposals", "failures", "agreeing")  # of a search
+TUPLES: dict[str, Any] = {
+    "rows": VIRows,
+    "columns": VIColumns,
+    "sums": Sums,
+    "terms": ELBOTerms,
+    "sums.elbo": VITerms,
+    "sums.joint": GibbsTerms,
+}
+SHARE = 20.0  # of the time, one part in so many may go into writing checkpoints
 
 
-def fit_in(path: Path, engine: Engine, prior: Prior, options: Any, fit: Callable[[Any], VIPosterior]) -> VIPosterior:
-    """The result of `fit` on this engine, or the one that is in the folder already."""
-    with FitFolder.open(path, identity_of(engine, prior, options)) as folder:
-        done = folder.result()
-        if done is not None:
-            return done
-        if engine.name == "cpu" and engine.vi_shortcut(options.activations == "joint") is not None:
-            result = fit(engine)  # so small that it is done before anything could be written
-        else:
-            with closing(Notes(folder.path, options.checkpoint_seconds)) as notes:
-                result = fit(JournalEngine(engine, notes))
-        if is_done(result):
-            folder.save_result(result)
-            forget(folder.path)
-        return result
+class Checkpoints:
+    """Writes the state of a search into the folder of its fit, and restores it."""
+
+    def __init__(self, folder: FitFolder, seconds: float) -> None:
+        self.folder, self.seconds = folder, seconds
+        self.last, self.cost = time.monotonic(), 0.0
+
+    def follow(self, search: Search) -> None:
+        """Restore the search from the last checkpoint, if there is one, and write further ones from now on."""
+        saved = self.folder.checkpoint()
+        if saved is not None:
+            restore(search, *saved)
+            logger.info("the fit resumes from its checkpoint")
+        search.watcher.save = lambda: self.save_after(search, self.seconds)
+        search.save = lambda search: self.save_after(search, 0.0)
+
+    def save_after(self, search: Search, seconds: float) -> None:
+        """Write a checkpoint if the last one is as old as that, and the time allows it."""
+        if time.monotonic() - self.last < max(seconds, SHARE * self.cost):
+            return
+        if all(trial.resumable for trial in search.trials) and search.trials:
+            begin = time.monotonic()
+            self.folder.save_checkpoint(*capture(search))
+            self.last = time.monotonic()
+            self.cost = self.last - begin
 
 
-def is_done(result: VIPosterior) -> bool:
-    return result.status not in (Status.STOPPED, Status.INTERRUPTED)
+def capture(search: Search) -> tuple[dict[str, Any], Arrays]:
+    """The state of a search, as facts and arrays."""
+    arrays: Arrays = {}
+    trials = []
+    for trial in search.trials:
+        state = trial.state._replace(rows=search.cavi.engine.vi_fetch(trial.state.rows))
+        flatten(f"{trial.number}", state, arrays)
+        arrays[f"{trial.number}.trace"] = np.array(trial.trace, dtype=np.float64).reshape(-1, 3)
+        facts = {name: getattr(trial, name) for name in KEPT}
+        facts["status"] = None if trial.status is None else trial.status.name
+        if trial.momentum is not None:
+            facts["t"] = trial.momentum.t
+            if trial.momentum.previous is not None:
+                arrays[f"{trial.number}.previous"] = np.asarray(trial.momentum.previous)
+        trials.append(facts)
+    return {"trials": trials, **{name: getattr(search, name) for name in COUNTERS}}, arrays
+
+
+def restore(search: Search, facts: dict[str, Any], arrays: Arrays) -> None:
+    """Bring a search that has not begun to the state that was captured."""
+    for own in facts["trials"]:
+        number = own["number"]
+        tell = None if search.watcher.callback is None else search.watcher.tell
+        accelerate = search.options.accelerate
+        state = unflatten(f"{number}", arrays)
+        trial = Trial(
+            number, own["name"], search.cavi, state, accelerate=accelerate, tell=tell, check=search.watcher.check
+        )
+        for name in KEPT:
+            setattr(trial, name, own[name])
+        trial.status = None if own["status"] is None else Status[own["status"]]
+        trace = arrays[f"{number}.trace"].tolist()
+        trial.trace = [(int(iteration), elbo, seconds) for iteration, elbo, seconds in trace]
+        if trial.momentum is not None:
+            trial.momentum.t, trial.momentum.previous = own["t"], arrays.get(f"{number}.previous")
+        search.trials.append(trial)
+    for name in COUNTERS:
+        setattr(search, name, facts[name])
+
+
+def flatten(name: str, value: Any, arrays: Arrays) -> None:
+    """The arrays and numbers of nested named tuples, by their names joined with dots; empty fields are left out."""
+    if hasattr(value, "_fields"):
+        for field, part in zip(value._fields, value, strict=True):
+            flatten(f"{name}.{field}", part, arrays)
+    elif value is not NONE:
+        arrays[name] = np.asarray(value)
+
+
+def unflatten(number: str, arrays: Arrays) -> VIState:
+    """The state that `flatten` took apart."""
+
+    def build(kind: Any, place: str) -> Any:
+        parts = {}
+        for field in kind._fields:
+            own = f"{place}.{field}" if place else field
+            if own in TUPLES:
+                parts[field] = build(TUPLES[own], own)
+            elif f"{number}.{own}" in arrays:
+                array = arrays[f"{number}.{own}"]
+                parts[field] = array if array.ndim else float(array)
+        return kind(**parts)
+
+    state: VIState = build(VIState, "")
+    return state
 
 
 def identity_of(engine: Engine, prior: Prior, options: Any) -> dict[str, Any]:

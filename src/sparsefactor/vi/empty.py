@@ -39,8 +39,8 @@ def cleared(cavi: CAVI, rows: VIRows, columns: VIColumns, k: int) -> tuple[VIRow
     return cavi.engine.vi_clear(rows, k), cavi.inclusion.emptied(changed, k)
 
 
-def holds_nothing(cavi: CAVI, state: VIState) -> NDArray[np.bool_]:
-    """(K,) which factors contribute nothing to the signal."""
+def is_empty_factor(cavi: CAVI, state: VIState) -> NDArray[np.bool_]:
+    """(K,) whether each factor contributes nothing to the signal."""
     content = cavi.engine.vi_content(state.rows) * np.sum(state.columns.f_mean**2, axis=1)
     return is_empty(content, cavi.data.centred_ss)
 

@@ -1,9 +1,10 @@
-"""fit_vi: several trials, raced or run to the end; the one with the best ELBO wins."""
+"""fit_vi: fit the model by variational inference."""
 
 from __future__ import annotations
 
 import inspect
 import logging
+import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
@@ -26,36 +27,38 @@ from ..progress import Bars, is_shown
 from ..record import record_of
 from ..start import INITS, Start, checked_init
 from .cavi import CAVI
-from .checkpoint import fit_in
-from .ladder import Ladder
+from .checkpoint import Checkpoints, FitFolder, identity_of
+from .executors import choose_executor
 from .modules import in_modules, moduled, one_module, under_modules
 from .prune import pruned
 from .result import elbo_shift, mean_signal, posterior
 from .rounding import all_rounding
-from .search import Search
+from .search import RESTARTS, TIGHT, Search
 from .trial import Tolerance, Trial
 from .watch import Callback, Stopped, Watcher
 
 logger = logging.getLogger("sparsefactor")
 
 Activations = Literal["independent", "joint"]
+SEARCHES = ("fast", "thorough")
 
-STATE_ARRAYS = 4  # of the size of the loadings, which a trial takes along
-MANY = 10  # trials of a search, and hops
+STATE_ARRAYS = 4  # of the size of the loadings, in the state of a trial
+LITTLE_GAIN = 1.0  # nats: a climb that max_iter ended with no more than this left to gain has converged
 
 
 class ConvergenceWarning(UserWarning):
-    """The ELBO of the returned fit had not settled."""
+    """The returned fit has not converged."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """The settings of fit_vi, checked once."""
 
+    search: str
     n_trials: int | str
     init: str | Start | Sequence[Start]
     max_iter: int
-    tol: float
+    tol: float | str
     rtol: float
     race: bool
     accelerate: bool
@@ -70,15 +73,21 @@ class Options:
     client: Any = None
     path: Path | None = None
     checkpoint_seconds: float = 60.0
+    max_seconds: float | None = None
 
     def __post_init__(self) -> None:
+        checked_choice("search", self.search, SEARCHES)
         if self.n_trials != "auto":
             if isinstance(self.n_trials, str):
                 raise ValueError(f'n_trials must be "auto" or a whole number; got {self.n_trials!r}; choose one')
             checked_count("n_trials", self.n_trials)
         checked_count("max_iter", self.max_iter)
-        for name in ("tol", "rtol", "checkpoint_seconds"):
+        if self.tol != "auto":
+            checked_number("tol", self.tol, 'pass "auto" or a number of nats')
+        for name in ("rtol", "checkpoint_seconds"):
             checked_number(name, getattr(self, name))
+        if self.max_seconds is not None and not checked_number("max_seconds", self.max_seconds) > 0:
+            raise ValueError("max_seconds must be positive; got 0; leave it out for no limit")
         checked_choice("activations", self.activations, get_args(Activations))
         for name in ("race", "accelerate", "prune", "average"):
             checked_flag(name, getattr(self, name))
@@ -87,14 +96,17 @@ class Options:
 
     @property
     def n_jobs(self) -> int:
-        """Trials and hops that could be made side by side on a cluster, each from start to end on one worker."""
+        """Restarts and proposals that can be made side by side on a cluster, each by one worker."""
         if self.client is None or self.path is not None or self.backend not in ("auto", "cpu"):
             return 1
-        return MANY if self.n_trials == "auto" else int(self.n_trials)
+        if self.search == "thorough" or self.average:
+            return RESTARTS
+        return 1 if self.n_trials == "auto" else int(self.n_trials)
 
     @property
     def tolerance(self) -> Tolerance:
-        return Tolerance(self.tol, self.rtol)
+        """Of what follows the search: fewer factors, modules."""
+        return Tolerance(TIGHT if isinstance(self.tol, str) else self.tol, self.rtol)
 
 
 def fit_vi(
@@ -102,10 +114,12 @@ def fit_vi(
     prior: Prior | None = None,
     *,
     n_factors: int | None = None,
+    search: Literal["fast", "thorough"] = "fast",
+    max_seconds: float | None = None,
     n_trials: int | Literal["auto"] = "auto",
     init: str | Start | Sequence[Start] = "auto",
     max_iter: int = 5000,
-    tol: float = 1e-6,
+    tol: float | Literal["auto"] = "auto",
     rtol: float = 1e-14,
     race: bool = True,
     accelerate: bool = True,
@@ -137,30 +151,39 @@ def fit_vi(
         What is known beforehand.
     n_factors : int, optional
         Instead of a prior: at least as many factors as there may be, for the default prior.
+    search : "fast" or "thorough"
+        "fast" makes one fit from factor analysis rotated by varimax: of all that was compared, its factors reappear
+        most often in other samples of the same population. "thorough" looks for the highest ELBO: ten restarts, and
+        then attempts to improve on the best of them until several rounds have found nothing better. `certainty`
+        says what was tried. `refine` continues from a result.
+    max_seconds : float, optional
+        End the search after this time and return the best state so far.
     n_trials : int or "auto"
-        So many starts, of which the best ELBO wins; "auto" tries ten, and where the best three of them end in
-        different optima it goes on from there by rotations, runs of Gibbs sampling and recombination, if need be
-        from ten further starts, until nothing better turns up; `certainty` tells how often the best optimum recurred.
+        Number of restarts, of which the best ELBO is taken; "auto" is 1, or 10 for a thorough search or an average.
     init : str, Start or list of Start
-        "auto" (a portfolio of starts), or one of the starts by name ("random" is the paper's). A Start of your own is
-        the only one; a list of them races beside the portfolio, half of it where n_trials is "auto".
+        "auto" is "factor_analysis" for the first restart, and then a mixture of "ica", "varimax", "rotation" and
+        "random" (the paper's); or one of these for all. A Start of your own is the only one; a list of them comes
+        besides the others.
     max_iter : int
-        Most iterations of a trial.
+        Maximum number of iterations of a restart.
     tol, rtol : float
-        A trial ends when one iteration changes the ELBO by less than tol, or rtol times its size.
+        A climb ends when an iteration changes the ELBO by less than tol nats, or rtol times its size. "auto" is 1e-6;
+        but 1 nat for a single restart under a prior that learns inclusion, where the last nats decide on a
+        sparse pattern that other samples do not confirm.
     race : bool
-        Advance all trials together and drop the worst early; only the leaders run to convergence.
+        With several restarts, drop the worst early, so that only the best run to convergence.
     accelerate : bool
         Exact rescaling of factors, assignment of unequal inclusion priors, momentum, and ways out of local
-        optima: shears, and emptying factors. The paper's plain recipe is init="random", race=False, accelerate=False.
+        optima: emptying factors, and shears where the climb does not end early. The paper's plain recipe is
+        init="random", race=False, accelerate=False.
     activations : "joint" or "independent"
         A full Gaussian over the factors of each sample, or the paper's.
     prune : bool
         Remove factors where that raises the ELBO, so that n_factors is an upper bound.
     average : bool
-        `reconstruct` is the mean over all trials, each run to its own optimum (there is no race then): on real
-        data optima differ in what they predict, and their mean errs less than the best. All else is that of the trial
-        with the best ELBO.
+        `reconstruct` is the mean over ten restarts (or n_trials), each run to its own optimum: on real data optima
+        differ in what they predict, and their mean errs less than the best. All else is that of the restart with
+        the best ELBO.
     center, scale : bool
         Subtract each feature's mean first, and divide by its standard deviation; `reconstruct` undoes both.
         Where entries are missing, what is left of each mean is part of the model.
@@ -180,23 +203,22 @@ def fit_vi(
         Which engine does the work: "cpu"; "gpu", or "jax" (wherever JAX runs), with the extra `gpu`; "auto" takes a
         GPU where JAX has one and the job is large, else "cpu". With a client: on every worker.
     n_threads : int, optional
-        Threads of the row pass, and of searches side by side where data are small and there is no callback; None for
-        every core. Results do not depend on it.
+        Threads of the row updates, and of restarts and proposals side by side where data are small and there is no
+        callback; None for every core. Results do not depend on it.
     progress : bool, optional
         Show on standard error how the search goes; None does so in a terminal and in a notebook.
     callback : function of VIProgress, optional
         Called after each iteration. Where it returns True the search ends with the best state so far, and its
         `status` is STOPPED.
     client : dask.distributed.Client, optional
-        Whose workers do the work. Little data (64 MB, with the states of a trial) are sent to all of them, and trials
-        and hops are spread over them, unless there is a path; the callback is then called when one has come back. Else
-        features live on the workers, which read them themselves where X is not in memory. The result is the same.
+        Its workers do the work. With several restarts of small data (up to 64 MB), each restart and proposal is made by
+        one worker, unless there is a path. Else features live on the workers, which read them themselves where X is
+        not in memory. The result is the same.
     path : path, optional
-        A folder that the fit leaves its traces in. A call with the path and settings of an earlier one goes on with
-        it, however that ended, on a cluster or without one, and ends as a fit that was never stopped; where it was
-        done, its result is returned.
+        A folder for checkpoints and the result. A call with the path and settings of an earlier one resumes it from
+        its last checkpoint and ends with the same result as one that was never stopped; a finished fit is loaded.
     checkpoint_seconds : float
-        How often the state of the search is written there.
+        Time between checkpoints; a thorough search also writes one after each round of proposals.
 
     Returns
     -------
@@ -205,7 +227,7 @@ def fit_vi(
     Warns
     -----
     ConvergenceWarning
-        Where the ELBO had not settled.
+        Where the fit has not converged.
 
     Examples
     --------
@@ -216,6 +238,8 @@ def fit_vi(
     (40, 2)
     """
     options = Options(
+        search=search,
+        max_seconds=max_seconds,
         n_trials=n_trials,
         init=init,
         max_iter=max_iter,
@@ -252,9 +276,16 @@ def fit_vi(
             any_precision=dtype is None,
             half=half,
         )
-        if options.path is not None:
-            return fit_in(options.path, engine, prior, options, lambda noted: _fit(noted, prior, options, bars))
-        return _fit(engine, prior, options, bars, jobs)
+        if options.path is None:
+            return _fit(engine, prior, options, bars, jobs)
+        with FitFolder.open(options.path, identity_of(engine, prior, options)) as folder:
+            done = folder.result()
+            if done is not None:
+                return done
+            result = _fit(engine, prior, options, bars, checkpoints=Checkpoints(folder, options.checkpoint_seconds))
+            if result.status not in (Status.STOPPED, Status.INTERRUPTED, Status.TIME_LIMIT):
+                folder.save_result(result)
+            return result
 
 
 def is_half(dtype: Any) -> bool:
@@ -273,13 +304,13 @@ def options_of(**changes: Any) -> Options:
 
 
 class Found(NamedTuple):
-    """What a search has found. averaged: the trials that predictions are averaged over, where that is asked for."""
+    """The result of a search. averaged: the trials that predictions are averaged over, where that is asked for."""
 
     winner: Trial
     trials: list[Trial]
     averaged: list[Trial]
     status: Status
-    told: dict[str, Any]
+    facts: dict[str, Any]
 
 
 def search_on(
@@ -289,14 +320,23 @@ def search_on(
     bars: Bars | None = None,
     jobs: Any | None = None,
     over: Callable[[], bool] | None = None,
+    checkpoints: Checkpoints | None = None,
 ) -> Found:
     """The search on an engine that was built for the data and the prior's factors, in one module.
 
-    jobs: a way to have trials and hops made by the workers of a cluster. over: asked now and then, once there is
-    something to keep; True ends the search there, as a callback does, but leaves the climbs their compiled calls.
+    jobs: a way to have restarts and proposals made by the workers of a cluster. over: called now and then; True ends
+    the search as a callback does.
     """
     with engine.scope():
-        return _search_on(engine, prior, options, bars, jobs, over)
+        return _search_on(engine, prior, options, bars, jobs, over or time_limit(options.max_seconds), checkpoints)
+
+
+def time_limit(seconds: float | None) -> Callable[[], bool] | None:
+    """A function that says whether the time is over."""
+    if seconds is None:
+        return None
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() > end
 
 
 def _search_on(
@@ -306,53 +346,70 @@ def _search_on(
     bars: Bars | None,
     jobs: Any | None,
     over: Callable[[], bool] | None,
+    checkpoints: Checkpoints | None,
 ) -> Found:
     data = engine.data
     cavi = CAVI(data, one_module(prior), engine, joint=options.activations == "joint")
     trials: list[Trial] = []
     watcher = Watcher(trials, data.unit, elbo_shift(data), options.callback, bars, over)
-    search = Search(cavi, options, trials, watcher, jobs)
-    ladder = Ladder(search)
-    winner: Trial | None = None
-    averaged = trials
+    search = Search(cavi, options, watcher, choose_executor(cavi, watcher, jobs))
+    if checkpoints is not None:
+        checkpoints.follow(search)
+    averaged, ended = trials, None
     tried: list[Trial] = []  # under modules, of the trial that is being refined
     try:
-        ladder.run()
-        for trial in list(trials) if options.average else [best_of(trials)]:
+        best = search.run()
+        watcher.save = None  # what follows is repeated by a fit that is resumed
+        for trial in list(trials) if options.average else [best_of([best])]:
             trials[trial.number] = refined(trial, prior.n_modules, options, trials, tried, watcher)
             tried.clear()
-        winner = best_of(trials if options.average else [trials[trial.number]])
+        winner = best_of(trials if options.average else [trials[best.number]])
+        if winner.status in (None, Status.MAX_ITER) and winner.remaining_gain < LITTLE_GAIN:
+            winner.status = Status.CONVERGED
     except (KeyboardInterrupt, Stopped, MemoryError) as end:
-        found = ladder.before is not None or any(np.isfinite(trial.elbo) for trial in trials)
-        if not isinstance(end, Stopped) and not found:
+        if not isinstance(end, Stopped) and not any(np.isfinite(trial.elbo) for trial in trials):
             raise
         if isinstance(end, MemoryError):
-            warn(f"the search ended early, and what it had found is returned: {end}", ConvergenceWarning)
-        ladder.settle()
+            warn(f"the search ended early; the best state so far is returned: {end}", ConvergenceWarning)
+        for trial in trials:
+            trial.restore_best()
         winner = best_under_modules(trials, tried, prior.n_modules) if prior.n_modules > 1 else best_of(trials)
         trials[winner.number] = winner
         averaged = [trial for trial in trials if trial.status is Status.CONVERGED] or [winner]
-        ended = Status.STOPPED if isinstance(end, Stopped) else Status.INTERRUPTED
+        reason = Status.INTERRUPTED
+        if isinstance(end, Stopped):
+            reason = Status.TIME_LIMIT if over is not None and over() else Status.STOPPED
+        ended = reason.name.lower()
+        # A proposal that was cut short leaves an optimum that stands.
+        stands = reason is Status.TIME_LIMIT and watcher.phase == "search" and winner.status is Status.CONVERGED
         for trial in trials:
-            trial.status = trial.status or ended
-        winner.status = ended
+            trial.status = trial.status or reason
+        winner.status = Status.CONVERGED if stands else reason
     status = winner.status or Status.MAX_ITER
     watcher.end(winner, status)
-    watcher.trials = ()  # which have it, too: states would live on until cycles are looked for
-    logger.info("VI: %d trials, best ELBO %.6f, %s", len(trials), winner.elbo, status.name)
-    return Found(winner, trials, averaged, status, search.told)
+    facts = search.facts(ended=ended)
+    watcher.trials, watcher.save = [], None  # they refer to each other, and would keep states alive
+    logger.info("VI: %d restarts, best ELBO %.6f, %s", len(trials), winner.elbo, status.name)
+    return Found(winner, trials, averaged, status, facts)
 
 
-def _fit(engine: Engine, prior: Prior, options: Options, bars: Bars | None, jobs: Any | None = None) -> VIPosterior:
-    winner, trials, averaged, status, told = search_on(engine, prior, options, bars, jobs)
+def _fit(
+    engine: Engine,
+    prior: Prior,
+    options: Options,
+    bars: Bars | None,
+    jobs: Any | None = None,
+    checkpoints: Checkpoints | None = None,
+) -> VIPosterior:
+    winner, trials, averaged, status, facts = search_on(engine, prior, options, bars, jobs, None, checkpoints)
     if status is not Status.CONVERGED:
-        warn(f"VI has not converged. {status.value}", ConvergenceWarning)
-    record = record_of("vi", options) | {"search": told}
+        warn(f"The fit has not converged. {status.value}", ConvergenceWarning)
+    record = record_of("vi", options) | {"search": facts}
     if not options.average:
         return posterior(winner, trials, status, prior, record=record)
     short = sum(trial.status is not Status.CONVERGED for trial in averaged)
     if short and status is Status.CONVERGED:
-        text = f"{short} of the {len(averaged)} trials averaged have not converged. {Status.MAX_ITER.value}"
+        text = f"{short} of the {len(averaged)} restarts averaged have not converged. {Status.MAX_ITER.value}"
         warn(text, ConvergenceWarning)
     return posterior(winner, trials, status, prior, mean_signal(averaged), record)
 

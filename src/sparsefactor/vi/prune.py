@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .cavi import CAVI
-from .empty import holds_nothing
+from .empty import is_empty_factor
 from .factors import taken
 from .trial import Tolerance, Trial
 
@@ -26,7 +26,7 @@ def without(trial: Trial, gone: list[int]) -> Trial:
 def pruned(trial: Trial, tolerance: Tolerance) -> Trial:
     """The trial after every removal that raises its ELBO: the empty factors at once, then the weakest one by one."""
     best = trial
-    bare = holds_nothing(best.cavi, best.state)
+    bare = is_empty_factor(best.cavi, best.state)
     empty = np.flatnonzero(bare).tolist()
     if bare.all():
         empty = empty[1:]  # a model keeps at least one factor

@@ -19,6 +19,10 @@ from .modules import largest_first, summary
 from .stability import agreement, recurrence
 from .trial import Trial
 
+# Restarts count for stability if their ELBO is this many nats below the best at most, or this many per observed entry:
+# others ended in a poor optimum, and say nothing about the factors of a good one.
+NEAR, NEAR_EACH = 10.0, 1e-3
+
 
 def mean_signal(trials: list[Trial]) -> Array:
     """(n_samples, n_features): the mean of E[F'L'] over the trials that have one."""
@@ -115,10 +119,11 @@ def posterior(
     noise = {"feature": rows.tau, "sample": cavi.weight(columns), "shared": cavi.weight(columns)[0]}
     trace = np.array(winner.trace).reshape(-1, 3)
     trace[:, 1] += elbo_shift(data)
+    near = max(NEAR, NEAR_EACH * data.n_observed)
     others = [
         np.asarray(trial.state.columns.f_mean)
         for trial in trials
-        if trial.number != winner.number and trial.status is Status.CONVERGED
+        if trial.number != winner.number and trial.status is Status.CONVERGED and winner.elbo - trial.elbo < near
     ]
     parameters = {name: a for name, a in (rows._asdict() | columns._asdict()).items() if a is not NONE}
     if cavi.prior.noise == "feature":

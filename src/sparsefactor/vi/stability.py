@@ -1,4 +1,4 @@
-"""How often each factor of the winner recurs among the other optima that were found."""
+"""How often each factor of the best restart recurs among the other restarts that ended near it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def agreement(winner: Array, others: Sequence[Array]) -> Array:
 
 
 def recurrence(cosines: Array, empty: NDArray[np.bool_]) -> Array:
-    """(K,) share of the other trials that have each of the winner's factors.
+    """(K,) share of the others that have each of the winner's factors.
 
     NaN where there are no others, and for a factor that is empty.
     """

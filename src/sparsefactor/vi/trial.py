@@ -1,9 +1,10 @@
-"""One trial of VI: a start that climbs, step by step, until its ELBO settles, and then looks for a way further up."""
+"""One restart of VI, called a trial: a start that climbs to a local optimum of the ELBO, and tries to improve on it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +15,7 @@ from ..relabel import assignment
 from .accelerate import KEPT, Momentum
 from .assign import assignment_gain, reordered
 from .cavi import CAVI, VIState
-from .empty import emptied, holds_nothing
-from .fold import Fold
+from .empty import emptied, is_empty_factor
 from .shear import WORTH, best_shear, sheared
 
 # Factors are assigned to unequal inclusion priors after so many iterations, and again each time that number doubles.
@@ -27,10 +27,9 @@ THIN_AFTER = 200
 # given up when at its present rate it would need more than so many further looks.
 PATIENCE, LOOK, FORESIGHT = 40, 2, 6
 HOPELESS = 0.25  # nats for every row and column of the data: a loss that no rest makes up for
-WEAKEST, FIRST_LOOK = 16, 2  # factors of which one is to go, and the iterations after which they are compared first,
-CANDIDATES, SETTLE = 4, 15  # and those of them that go on, until so many iterations
 AT_ONCE = 1000  # iterations of one compiled call, which nothing interrupts
 FAILURES = 3  # in a row, after which the stronger factors are not tried
+WINDOW = 50  # iterations over which gains of the ELBO are compared, to foresee what is left
 
 
 class Tolerance(NamedTuple):
@@ -45,9 +44,9 @@ class Tolerance(NamedTuple):
 
 
 class Trial:
-    """A state on its way up, and the way it came.
+    """A climb: its present state, and the trace of the ELBO.
 
-    tell: is called with the trial after each iteration; check: now and then, and may end the search.
+    tell: called with the trial after each iteration. check: called now and then; it may raise `Stopped`.
     """
 
     def __init__(
@@ -72,7 +71,10 @@ class Trial:
         self.trace: list[tuple[int, float, float]] = []
         self.thinned = False
         self.fallback: VIState | None = None  # the optimum that a shear is trying to better
-        self.sound: VIState | None = None  # whose likelihood was seen to be more than rounding
+        self.sound: VIState | None = None  # a state whose likelihood was checked to be above rounding error
+        self.finished = False  # whether `polish` has ended
+        self.rounds = 0  # of shears so far
+        self.resumable = True  # whether a checkpoint of its present state leads to the same end
 
     def branch(self, cavi: CAVI, state: VIState) -> Trial:
         """Another climb of this trial, which has made no iteration yet."""
@@ -89,23 +91,24 @@ class Trial:
         """Forget the way here: the ELBO before was that of another model."""
         self.trace = [(self.iterations, self.elbo, self.seconds)]
 
-    def unfold(self, fold: Fold) -> None:
-        """Go on with the data as they were before samples were folded, at the end of the same way."""
-        self.cavi, self.state, self.fallback = fold.whole, fold.unfolded(self.state), None
-        if self.trace:  # a row pass may have raised the ELBO a little
-            self.trace[-1] = (self.trace[-1][0], self.elbo, self.trace[-1][2])
+    @contextmanager
+    def unsaved(self) -> Iterator[None]:
+        """A part of the work that a resumed fit repeats from its beginning."""
+        self.resumable = False
+        yield
+        self.resumable = True
 
     def report(self, _: Trial | None = None) -> None:
-        """Tell where this trial stands."""
+        """Call the user's callback."""
         if self.tell is not None:
             self.tell(self)
 
-    def looked_at(self) -> None:
+    def notify(self) -> None:
         if self.check is not None:
             self.check(self)
 
-    def settle(self) -> None:
-        """After an interruption: back to the optimum that a shear has not bettered yet."""
+    def restore_best(self) -> None:
+        """After an interruption: return to the optimum that a shear has not improved on yet."""
         if self.fallback is not None and not self.elbo > self.fallback.elbo:
             self.state = self.fallback
             self.trace = [point for point in self.trace if point[1] <= self.fallback.elbo]
@@ -131,7 +134,7 @@ class Trial:
             begin, next_look = time.perf_counter(), min(until, self.iterations + AT_ONCE)
             ((after, converged, way),) = shortcut.together([self.climber(next_look)], tolerance, KEPT, 1)
             self.climbed(after, converged, way, time.perf_counter() - begin)
-            self.looked_at()
+            self.notify()
         while self.iterations < until and self.status is None:
             begin = time.perf_counter()
             before = self.state.elbo
@@ -145,7 +148,7 @@ class Trial:
             if tolerance.reached(before, self.state.elbo):
                 self.status = Status.CONVERGED
             self.report()
-            self.looked_at()
+            self.notify()
 
     def climber(self, until: int) -> Climber:
         """This trial as an engine takes it that makes many iterations at once."""
@@ -198,40 +201,55 @@ class Trial:
             self.state = proposal
             self.momentum.reset()
 
-    def polish(self, max_iter: int, tolerance: Tolerance, rng: np.random.Generator, *, kicks: int) -> None:
-        """Climb on, then leave the optimum for as long as that finds a higher one: by emptying factors (3.16), and by
-        shears (3.15)."""
-        self._polish(max_iter, tolerance, rng, kicks)
-        self.report()  # the last climb may not have been the best
+    def polish(self, max_iter: int, tolerance: Tolerance, seed: Sequence[int] | None, *, kicks: int = 0) -> None:
+        """Climb to the optimum, and try to leave it for a higher one: by emptying factors (3.16) and by shears (3.15).
 
-    def _polish(self, max_iter: int, tolerance: Tolerance, rng: np.random.Generator, kicks: int) -> None:
+        seed: of the shears; None for none of them. A trial that was saved on the way ends as if it had not been.
+        """
         if self.momentum is not None and not self.thinned:
             self.advance(min(max_iter, THIN_AFTER), tolerance)
-            self.thinned = True
-            if self.thin(max_iter, tolerance):
-                self.status = None
+            with self.unsaved():
+                if self.thin(max_iter, tolerance):
+                    self.status = None
+                self.thinned = True
         self.advance(max_iter, tolerance)
-        while self.momentum is not None and self.iterations < max_iter:
-            begin = time.perf_counter()
-            reached, status = self.state, self.status
+        while seed is not None and self.momentum is not None and self.iterations < max_iter and not self.finished:
+            with self.unsaved():
+                self.finished = not self.shear(max_iter, tolerance, [*seed, self.rounds], kicks)
+                self.rounds += 1
+        self.finished = True
+        self.report()  # the last climb may not have been the best
+
+    def shear(self, max_iter: int, tolerance: Tolerance, seed: Sequence[int], kicks: int) -> bool:
+        """Leave the optimum by the most promising shears and climb again; whether that found a higher one."""
+        begin = time.perf_counter()
+        reached, status = self.state, self.status
+        E, promise = best_shear(self.cavi, reached, np.random.default_rng(seed), kicks)
+        if promise > WORTH and self.momentum is not None:
             self.fallback = reached
-            E, promise = best_shear(self.cavi, reached, rng, kicks)
-            if promise > WORTH:
-                self.state, self.status = sheared(self.cavi, reached, E), None
-                self.iterations += 2
-                self.momentum.reset()
-            self.seconds += time.perf_counter() - begin
-            if promise <= WORTH:
-                return
-            length = len(self.trace)
-            self.advance(max_iter, tolerance)
-            self.fallback = None
-            if self.elbo <= reached.elbo:
-                self.state, self.status = reached, status
-            # The trace shows accepted states only: of the new climb, what lies above the optimum it left.
-            self.trace[length:] = [point for point in self.trace[length:] if point[1] > reached.elbo]
-            if self.elbo <= reached.elbo + WORTH:
-                return
+            self.state, self.status = sheared(self.cavi, reached, E), None
+            self.iterations += 2
+            self.momentum.reset()
+        self.seconds += time.perf_counter() - begin
+        if promise <= WORTH:
+            return False
+        length = len(self.trace)
+        self.advance(max_iter, tolerance)
+        self.fallback = None
+        if self.elbo <= reached.elbo:
+            self.state, self.status = reached, status
+        # The trace shows accepted states only: of the new climb, what lies above the optimum it left.
+        self.trace[length:] = [point for point in self.trace[length:] if point[1] > reached.elbo]
+        return self.elbo > reached.elbo + WORTH
+
+    @property
+    def remaining_gain(self) -> float:
+        """What further iterations would add to the ELBO, in nats, if its gains go on falling at the present rate."""
+        elbo = np.array([point[1] for point in self.trace[-2 * WINDOW - 1 :: WINDOW]])
+        if len(elbo) < 3:
+            return np.inf
+        before, last = np.diff(elbo)[-2:]
+        return float(last**2 / (before - last)) if before > last >= 0 else np.inf if last > 0 else 0.0
 
     def thin(self, max_iter: int, tolerance: Tolerance) -> bool:
         """Empty factors, the weakest first, where the rest makes up for it; whether any was."""
@@ -241,7 +259,7 @@ class Trial:
         while rising:
             rising, failures = False, 0
             strength = self.cavi.strength(self.state)
-            bare = holds_nothing(self.cavi, self.state)
+            bare = is_empty_factor(self.cavi, self.state)
             for k in map(int, np.argsort(strength)):
                 left = max_iter - self.iterations - 1
                 if k in idle:
@@ -268,28 +286,6 @@ class Trial:
         self.seconds += time.perf_counter() - begin
         return found
 
-    def shrink(self, most: int, tolerance: Tolerance) -> None:
-        """Empty factors until at most so many hold something: each time the one that is missed least.
-
-        Of the weakest ones those go on whose loss the others make up for best at a first look.
-        """
-        for _ in range(self.cavi.prior.K - most):
-            bare = holds_nothing(self.cavi, self.state)
-            if len(bare) - bare.sum() <= most:
-                return
-            order = np.argsort(np.where(bare, np.inf, self.cavi.strength(self.state)), kind="stable")
-            weakest = order[: min(WEAKEST, len(bare) - int(bare.sum()))]
-            attempts = [self.branch(self.cavi, emptied(self.cavi, self.state, int(k))) for k in weakest]
-            for attempt in attempts:
-                attempt.tell = None if self.tell is None else self.report
-                attempt.advance(FIRST_LOOK, tolerance)
-            attempts.sort(key=lambda attempt: attempt.elbo, reverse=True)
-            for attempt in attempts[:CANDIDATES]:
-                attempt.advance(SETTLE, tolerance)
-            self.iterations += sum(attempt.iterations + 1 for attempt in attempts)
-            self.seconds += sum(attempt.seconds for attempt in attempts)
-            self.state = max(attempts[:CANDIDATES], key=lambda attempt: attempt.elbo).state
-
     def recover(self, goal: float, tolerance: Tolerance, patience: int) -> None:
         """Climb until the ELBO is above the goal, or there is no hope of that, or patience (in iterations) ends."""
         while self.elbo <= goal and self.iterations < patience and self.status is None:
@@ -297,14 +293,6 @@ class Trial:
             self.advance(min(self.iterations + LOOK, patience), tolerance)
             if goal - self.elbo > FORESIGHT * (self.elbo - before):
                 return
-
-    def succeed(self, other: Trial, state: VIState) -> None:
-        """Take over a state that another trial has reached, where its ELBO is higher."""
-        self.seconds += other.seconds
-        if state.elbo > self.elbo:
-            self.state, self.status = state, other.status
-            self.iterations += other.iterations
-            self.trace.append((self.iterations, self.elbo, self.seconds))
 
     def record(self, *, won: bool) -> dict[str, Any]:
         """A line of the table of trials."""

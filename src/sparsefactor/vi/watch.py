@@ -1,9 +1,9 @@
-"""Who looks on while VI climbs: the caller's function, which may end the search, and a line on standard error."""
+"""Progress of a fit: the user's callback, which may stop the search, the time limit, and a line on standard error."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,20 +29,19 @@ class VIProgress(Moment):
     Attributes
     ----------
     phase : str
-        "start" (the first iterations of each start), "race", "climb" (finalists to their optima), "hop" and "cross"
-        (ways on from there), "polish" (the best, to the tolerance asked for), "complete" (with as many factors as were
-        asked for, where fewer were enough for the search), "prune" and "modules" (where asked for).
+        "start" (restarts begin), "race" (several restarts climb side by side), "climb" (to their optima), "search"
+        (proposals of a thorough search), "polish" (the best of several, to the tolerance), "prune" and "modules" (where
+        asked for).
     trial : int
-        The trial that climbs, from 0.
+        The restart that climbs, from 0.
     iteration : int
-        Its iterations so far; in a hop, those of the hop.
+        Its iterations so far; of a proposal, those of the climb from there.
     elbo : float
-        Of its state now. In the race, and until a finalist has climbed, it may be that of a model with more factors, in
-        a hop with fewer or more; before "complete" that of one with fewer, as `loadings` and the others show.
+        Of its state now.
     best_trial, best_elbo : int, float
-        The best of all trials so far, by that measure; where a search begins again with more factors, of the new ones.
-    n_hops : int
-        Hops made so far.
+        The best restart so far, and the best ELBO so far, which never falls.
+    n_proposals : int
+        Proposals of a thorough search so far.
     seconds : float
         Since the call began.
 
@@ -53,7 +52,7 @@ class VIProgress(Moment):
     >>> phases = []
     >>> p = sf.fit_vi(sim.X, n_factors=2, callback=lambda now: phases.append(now.phase))
     >>> phases[0], phases[-1]
-    ('start', 'polish')
+    ('climb', 'climb')
     """
 
     phase: str
@@ -62,7 +61,7 @@ class VIProgress(Moment):
     elbo: float
     best_trial: int
     best_elbo: float
-    n_hops: int
+    n_proposals: int
     seconds: float
 
     @property
@@ -86,65 +85,65 @@ Callback = Callable[[VIProgress], Any]
 
 
 class Watcher:
-    """Told by each trial after each of its iterations, where the caller's function is, and else now and then: climbs
-    that nobody follows step by step are faster. `phase` and `n_hops` are kept by the search.
+    """Called by each trial after each of its iterations where there is a callback, and else now and then: climbs
+    without a callback are faster. `phase` and `n_proposals` are kept by the search.
 
-    over: asked now and then, from the first iteration on; True ends the search.
+    over: called now and then, from the first iteration on; True ends the search. save: called likewise, to write a
+    checkpoint.
     """
 
     def __init__(
         self,
-        trials: Sequence[Trial],
+        trials: list[Trial],
         unit: float,
         elbo_shift: float,
         callback: Callback | None,
         bars: Bars | None,
         over: Callable[[], bool] | None = None,
     ) -> None:
-        self.over, self.halted = over, False  # halted: another thread has met its end
+        self.over, self.halted = over, False  # halted: another thread was stopped
+        self.save: Callable[[], None] | None = None
+        self.best_elbo = -np.inf
         self.trials, self.unit, self.elbo_shift, self.callback, self.bars = trials, unit, elbo_shift, callback, bars
-        self.phase, self.n_hops = "start", 0
+        self.phase, self.n_proposals = "start", 0
         self.begun, self.pace = time.monotonic(), Pace(SHOWN_SECONDS)
 
     def tell(self, trial: Trial) -> None:
         """Raises Stopped where the callback returns True."""
-        if self.callback is not None and not is_replaying(trial) and says_stop(self.callback(self.now(trial))):
+        if self.callback is not None and says_stop(self.callback(self.now(trial))):
             raise Stopped
 
     def check(self, trial: Trial) -> None:
-        """Raises Stopped where it is over."""
-        if self.bars is not None and not is_replaying(trial) and self.pace.due():
+        """Raises Stopped where the time is over."""
+        if self.save is not None:
+            self.save()
+        if self.bars is not None and self.pace.due():
             self.bars.show("VI", line(self.now(trial)))
         if self.halted or (self.over is not None and self.over()):
             raise Stopped
 
     def now(self, trial: Trial) -> VIProgress:
-        fold = trial.cavi.fold
         best = max(self.trials, key=lambda one: one.elbo, default=trial)
+        self.best_elbo = max(self.best_elbo, best.elbo)
         return VIProgress(
             phase=self.phase,
             trial=trial.number,
             iteration=trial.iterations,
             elbo=trial.elbo + self.elbo_shift,
             best_trial=best.number,
-            best_elbo=best.elbo + self.elbo_shift,
-            n_hops=self.n_hops,
+            best_elbo=self.best_elbo + self.elbo_shift,
+            n_proposals=self.n_proposals,
             seconds=time.monotonic() - self.begun,
-        )._holding(trial.state if fold is None else fold.shown(trial.state), trial.cavi.engine.vi_fetch, self.unit)
+        )._holding(trial.state, trial.cavi.engine.vi_fetch, self.unit)
 
     def end(self, trial: Trial, status: Status) -> None:
-        """The last line that a person sees."""
+        """Show the last line."""
         if self.bars is not None:
             seconds = time.monotonic() - self.begun
             self.bars.show("VI", f"ELBO {trial.elbo + self.elbo_shift:,.2f}, {status.name.lower()}, {seconds:.1f} s")
 
 
-def is_replaying(trial: Trial) -> bool:
-    """Whether this was told before."""
-    return getattr(trial.cavi.engine, "replaying", False)
-
-
 def line(now: VIProgress) -> str:
-    """What a person reads while they wait."""
-    at = f"hop {now.n_hops}" if now.phase == "hop" else f"{now.phase}, trial {now.trial}"
+    """The line that is shown."""
+    at = f"proposal {now.n_proposals}" if now.phase == "search" else f"{now.phase}, restart {now.trial + 1}"
     return f"{at}, iteration {now.iteration}, best ELBO {now.best_elbo:,.2f}, {now.seconds:.0f} s"
