@@ -12,7 +12,7 @@ from sparsefactor.engine import build_engine
 from sparsefactor.kernels.reference import ReferenceEngine
 from sparsefactor.model import Beta
 from sparsefactor.vi.cavi import CAVI
-from sparsefactor.vi.empty import emptied, holds_nothing
+from sparsefactor.vi.empty import emptied, is_empty_factor
 from sparsefactor.vi.prune import without
 from sparsefactor.vi.trial import Tolerance, Trial
 
@@ -34,7 +34,7 @@ def test_an_emptied_factor_stays_empty_and_its_elbo_is_exact(joint, noise, inclu
     assert state.elbo == pytest.approx(direct_elbo(data, prior, q_of(data, prior, state.rows, state.columns)), rel=1e-9)
     for _ in range(3):
         assert state.sums.active[1] < 1e-12
-        assert holds_nothing(cavi, state)[1]
+        assert is_empty_factor(cavi, state)[1]
         state = cavi.sweep(state, rescale=True)
     for old, now in zip(kept, (*before.rows, *before.columns), strict=True):
         assert np.array_equal(old, now)  # the state it came from is untouched

@@ -136,25 +136,6 @@ def test_normals_drawn_on_the_device_are_those_of_the_counter():
     assert draws[0].largest == np.abs(draws[0].F).max()
 
 
-@pytest.mark.parametrize("accelerate", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_trials_side_by_side_are_the_trials_one_by_one(accelerate, monkeypatch):
-    prior = sf.Prior(inclusion=[0.2, 0.4, 0.8])  # all different: where two are alike, rounding decides who is who
-    options = {"n_trials": 3, "init": "random", "race": accelerate, "accelerate": accelerate, "max_iter": 150}
-    options |= {"backend": "jax", "tol": 1e-2}
-    monkeypatch.setattr("sparsefactor.vi.together.MANY", 2)
-    side_by_side = sf.fit_vi(small(), prior, **options)
-    monkeypatch.setattr("sparsefactor.engine.jax_shortcut.most_together", lambda *_: 1)
-    one_by_one = sf.fit_vi(small(), prior, **options)
-    assert len({trial["iterations"] for trial in one_by_one.trial_records}) == 3
-    for one, other in zip(side_by_side.trial_records, one_by_one.trial_records, strict=True):
-        assert one["iterations"] == other["iterations"]
-        assert one["elbo"] == pytest.approx(other["elbo"], abs=1e-6)
-    for name in ("trial", "iteration"):
-        np.testing.assert_array_equal(side_by_side.trial_history[name], one_by_one.trial_history[name])
-    np.testing.assert_allclose(side_by_side.trial_history["elbo"], one_by_one.trial_history["elbo"], atol=1e-6)
-    np.testing.assert_allclose(side_by_side.loadings_mean, one_by_one.loadings_mean, atol=1e-6)
-
-
 @pytest.mark.slow
 def test_data_held_as_float16_are_the_rounded_data():
     X = small()

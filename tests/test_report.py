@@ -217,18 +217,18 @@ def test_numbers_of_a_column_have_the_same_decimals(browser, page) -> None:
 
 def test_a_doubtful_fit_is_not_called_good(data) -> None:
     p = sf.fit_vi(data, sf.Prior(n_factors=2, inclusion=0.3), n_trials=2)
-    sure = replace(p, stability=np.array([1.0, 0.75]), record={"search": {"hops": 9, "returns": 3, "agreeing": 3}})
-    alone = replace(sure, record={"search": {"hops": 9, "returns": 3, "agreeing": 1}})
+    facts = {"search": "fast", "restarts": 3, "finalists": 3, "proposals": 0, "agreeing": 3, "ended": "complete"}
+    sure = replace(p, stability=np.array([1.0, 0.75]), record={"search": facts})
+    alone = replace(sure, record={"search": facts | {"agreeing": 1}})
+    improved = replace(alone, record={"search": facts | {"agreeing": 1, "proposals": 24, "search": "thorough"}})
+    single = replace(sure, stability=np.full(2, np.nan), record={"search": facts | {"restarts": 1, "agreeing": 1}})
     rare = replace(sure, stability=np.array([1.0, 0.25]))
     cut = replace(sure, status=sf.Status.MAX_ITER)
-    assert [verdict(one)[0] for one in (sure, alone, rare, cut)] == ["good", "care", "care", "bad"]
-    one_of_three = replace(sure, record={"search": {"hops": 0, "returns": 0, "agreeing": 1, "finalists": 3}})
-    assert verdict(one_of_three)[0] == "care"  # no two starts have come to the same end
-    assert "there may be a better one" in verdict(one_of_three)[1]
-    three_of_three = replace(sure, record={"search": {"hops": 1, "returns": 1, "agreeing": 3, "finalists": 3}})
-    assert verdict(three_of_three)[0] == "good"
-    assert "better one" not in verdict(three_of_three)[1]
-    assert "factor 2: look at these twice" in verdict(rare)[1]
+    levels = [verdict(one)[0] for one in (sure, alone, improved, single, rare, cut)]
+    assert levels == ["good", "care", "good", "good", "care", "bad"]
+    assert "looks for a better one" in verdict(alone)[1]
+    assert "better one" not in verdict(sure)[1]
+    assert "Factor 2 appeared in few of the other restarts" in verdict(rare)[1]
     assert "raise max_iter" in verdict(cut)[1]
 
 

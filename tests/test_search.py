@@ -334,8 +334,8 @@ def test_the_best_elbo_never_falls():
 def test_a_line_of_progress_leaves_climbs_their_compiled_calls(monkeypatch):
     """As it is shown in a terminal or a notebook; a callback is called after each iteration."""
     calls = []
-    real = SmallVI.together
-    monkeypatch.setattr(SmallVI, "together", lambda *args: calls.append(1) or real(*args))
+    real = SmallVI.climb
+    monkeypatch.setattr(SmallVI, "climb", lambda *args: calls.append(1) or real(*args))
     shown, silent = (sf.fit_vi(SIM.X, n_factors=4, progress=progress) for progress in (True, False))
     assert shown.elbo == silent.elbo
     assert len(calls) % 2 == 0

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from tests.helpers.problems import prior_for, random_gibbs_state, small_data
 
-from sparsefactor.data.folding import alike_samples, folded_samples, with_room
 from sparsefactor.engine.cpu import CpuEngine
 from sparsefactor.gibbs.moves import ColumnMove, NoiseMove, RotationMove, ScaleMove, in_one_call, moves_for
 from sparsefactor.gibbs.run import rule_of
@@ -64,14 +63,10 @@ def test_other_data_are_asked_for_in_parts(other):
     assert CpuEngine(data, prior).gibbs_shortcut() is None
 
 
-@pytest.mark.parametrize("folded", [False, True], ids=["whole", "folded"])
 @pytest.mark.parametrize("inclusion", [Beta(1.0, 1.0), [0.2, 0.5, 0.9], np.full((G, 3), 0.3)], ids=str)
-def test_runs_agree(inclusion, folded):
+def test_runs_agree(inclusion):
     """A compiled run draws what its sweeps draw one after another from the same generator."""
     data, prior = small_data(G, N, K), prior_for(K, inclusion=inclusion)
-    if folded:
-        tall = small_data(G, 4 * G, K)
-        data = with_room(folded_samples(tall, alike_samples(tall))[0], K)
     engine = CpuEngine(data, prior)
     both = [Gibbs(data, prior, engine, moves_for(engine, ["scale", "rotation", "shear"])) for _ in range(2)]
     for gibbs in both:
@@ -86,7 +81,7 @@ def test_runs_agree(inclusion, folded):
             np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-7)
 
 
-def test_only_the_moves_of_a_hop_make_a_run():
+def test_only_the_moves_of_a_proposal_make_a_run():
     data, prior = small_data(G, N, K), prior_for(K)
     engine = CpuEngine(data, prior)
     assert rule_of(Gibbs(data, prior, engine, moves_for(engine, ["scale", "rotation", "shear"])), 5) is not None

@@ -127,9 +127,6 @@ def test_factors(made):
     assert not np.any(cleared.mu[:, 4])
     assert not np.any(cleared.eta[:, 4])
     assert np.array_equal(np.delete(cleared.mu, 4, axis=1), np.delete(host.mu, 4, axis=1))
-    put = engine.vi_fetch(engine.vi_put(rows, np.array([0, 5]), engine.vi_take(rows, ORDER, signs), np.array([1, 2])))
-    assert np.array_equal(put.mu[:, [0, 5]], taken.mu[:, [1, 2]])
-    assert np.array_equal(put.s2[:, 1], host.s2[:, 1])
     T = np.eye(9) + 0.1 * RNG.standard_normal((9, 9))
     turned = engine.vi_fetch(engine.vi_turn(rows, T))
     sure = host.eta > 0.5

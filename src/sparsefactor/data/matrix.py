@@ -49,9 +49,6 @@ class Data:
     first: int = 0
     n_rows: int | None = None
     spool: Any = None  # the files that hold Y and the mask, where they are not in memory: see data/spool.py
-    n_folded: int = 0  # samples besides, in which Y is zero: see data/folding.py
-    repeats: Any = None  # (N,) samples whose covariance each has, where these are not the same for all
-    n_gathered: int = 0  # the last samples, also zero, whose activations may stand for those of n_folded others
 
     def release(self, rows: slice) -> None:
         """What was read of these rows may leave memory."""

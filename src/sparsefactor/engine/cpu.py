@@ -33,7 +33,6 @@ from .blocks import Blocks, Round, by_rows
 from .by_factor import RowsByFactor
 from .cpu_moves import CpuMoves
 from .cpu_samples import CpuSamples
-from .filling import filled
 from .memory import Memory
 from .modules import ModulePass
 from .passes import Passes, room_for
@@ -136,14 +135,6 @@ class CpuEngine(CpuSamples, CpuMoves, RowVerbs):
             **self.more,
         )
 
-    def with_data(self, data: Data) -> CpuEngine:
-        """The same engine for other data."""
-        return type(self)(data, self.prior, self.n_threads, _split_small=self.split_small, **self.more)
-
-    def with_holes_filled(self, rows: VIRows, F: Array, rng: np.random.Generator) -> CpuEngine:
-        """The same engine for data whose missing entries are drawn around rows and F (K, N)."""
-        return self.with_data(filled(self.data, rows, F, rng))
-
     def with_threads(self, n_threads: int) -> CpuEngine:
         """The same engine on so many threads."""
         return type(self)(
@@ -224,7 +215,7 @@ class CpuEngine(CpuSamples, CpuMoves, RowVerbs):
         if data.design is not None:
             return None
         own = self.blocks.problems[0], prior, self.vi_constants, self.memory
-        return SmallVI(*own, joint=joint, n_folded=data.n_folded)
+        return SmallVI(*own, joint=joint)
 
     def _prior_odds(self, message: Message) -> tuple[Array, NDArray[np.int64]]:
         """(K, 1, V or G) what a row's odds need of the prior, and (G,) which of these a row has."""

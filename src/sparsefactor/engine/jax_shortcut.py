@@ -3,7 +3,6 @@ draws of a few numbers for each factor, whose sums come back. What has the size 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,9 @@ from ..kernels.contract import (
     NONE,
     NOWHERE,
     Array,
-    Climber,
     ELBOTerms,
     GibbsColumns,
     GibbsRows,
-    GibbsTerms,
     MoveNoise,
     RowStream,
     Sums,
@@ -27,11 +24,10 @@ from ..kernels.contract import (
     VITerms,
 )
 from ..kernels.inclusion import inclusion_of
-from ..kernels.jax.library import JAX, host, jax, with_64_bits
+from ..kernels.jax.library import JAX, host, with_64_bits
 from ..kernels.jax.problem import Kind, Problem
 from ..kernels.protocol import Drawn
 from ..model import Prior
-from .jax_batch import Climb, climbed, most_together
 from .jax_steps import column_step, gibbs_step, laid_out, parted, row_step, with_nones, without_terms
 
 SMALL = ("active", "l2", "members", "active_in")  # sums that the host looks at
@@ -45,8 +41,7 @@ class JaxVI:
         self.problem, self.kind, self.in_modules = problem, kind, prior.n_modules > 1
         parts = parted(fixed_of(data, prior, JAX)), parted(inclusion_of(prior, data, JAX))
         (self.static, self.arrays) = zip(*parts, strict=True)
-        self.alone = self.slides = False
-        self.most_together = 1 if self.in_modules else most_together(problem, kind, prior.K)
+        self.climbs = self.slides = False
 
     @with_64_bits
     def next_columns(self, rows: VIRows, columns: VIColumns, sums: Sums, rescale: bool) -> tuple[VIColumns, Array]:
@@ -70,68 +65,8 @@ class JaxVI:
         )
         return own
 
-    @with_64_bits
-    def together(
-        self, climbers: Sequence[Climber], tolerance: tuple[float, float], keep: float | None, room: int
-    ) -> list[tuple[Climber, bool, list[tuple[int, float]]]]:
-        """Iterations of several trials at once; see `VIShortcut`. Between two calls these are on the host: see ROOM."""
-        own = [climb_of(climber) for climber in climbers]
-        own += [own[0]._replace(converged=np.bool_(True))] * (room - len(own))
-        climb = jax.tree.map(lambda *each: np.stack(each), *host(own))
-        after, trace = host(
-            climbed(
-                self.problem,
-                self.arrays,
-                climb,
-                tolerance,
-                keep or 0.0,
-                static=self.static,
-                kind=self.kind,
-                accelerate=keep is not None,
-            )
-        )
-        rows = jax.device_put([VIRows(*(a[b] for a in after.rows[:4])) for b in range(len(climbers))])
-        return [told_of(climber, after, trace, b, rows[b]) for b, climber in enumerate(climbers)]
-
-
-def climb_of(climber: Climber) -> Climb:
-    """A trial as the device takes it."""
-    rows, columns, sums, terms, elbo = climber.state
-    moving = climber.previous is not None
-    return Climb(
-        rows=VIRows(*rows[:4]),
-        columns=columns,
-        sums=without_terms(sums),
-        terms=np.array(terms),
-        elbo=np.float64(elbo),
-        t=np.float64(climber.t),
-        previous=climber.previous if moving else columns.f_mean,
-        moving=np.bool_(moving),
-        iterations=np.int64(climber.iterations),
-        until=np.int64(climber.until),
-        converged=np.bool_(False),
-    )
-
-
-def told_of(
-    climber: Climber, after: Climb, trace: Any, b: int, rows: VIRows
-) -> tuple[Climber, bool, list[tuple[int, float]]]:
-    """Trial b as the host takes it."""
-    rows_before, columns_before = climber.state[:2]
-    columns = with_nones(jax.tree.map(lambda a: a[b], after.columns), columns_before)
-    sums = jax.tree.map(lambda a: a[b], after.sums)._replace(elbo=VITerms(), joint=GibbsTerms())
-    terms = ELBOTerms(*after.terms[b].tolist())
-    state = (VIRows(*rows[:4], *rows_before[4:]), columns, sums, terms, terms.total)
-    made = np.flatnonzero(trace[2][:, b])
-    points = [(int(trace[0][n, b]), float(trace[1][n, b])) for n in made]
-    new = Climber(
-        state=state,
-        t=float(after.t[b]),
-        previous=after.previous[b] if after.moving[b] else None,
-        iterations=int(after.iterations[b]),
-        until=climber.until,
-    )
-    return new, bool(after.converged[b]), points
+    def climb(self, *_: Any) -> Any:
+        raise NotImplementedError("iterations are made one by one here: see climbs")
 
 
 class JaxGibbs:

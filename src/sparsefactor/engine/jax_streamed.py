@@ -161,7 +161,7 @@ class StreamedVI(JaxVI):
 
     def __init__(self, engine: StreamedJaxEngine) -> None:
         super().__init__(engine.problem, engine.kind, engine.data, engine.prior)
-        self.engine, self.most_together, self.alone = engine, 1, False
+        self.engine, self.climbs = engine, False
 
     def row_step(self, rows: VIRows, columns: VIColumns, scale: Array) -> tuple[VIRows, Sums, Any]:
         """The row pass, its sums, and the ELBO's terms (6,)."""

@@ -25,7 +25,6 @@ class JaxVerbs(RowVerbs):
     """For one data set and prior. Inputs are never modified."""
 
     on = JAX
-    compiles = True
     problem: Problem
     kind: Kind
 

@@ -38,7 +38,6 @@ from ..kernels.protocol import Engine, VIShortcut
 from ..kernels.rows import RowVerbs, contiguous
 from ..kernels.shears import Shears
 from ..model import Beta, Prior
-from .filling import filled
 
 
 def extended(prior: Prior, d: int) -> Prior:
@@ -306,16 +305,6 @@ class Pinned(RowVerbs):
 
 class PinnedEngine(Pinned):
     """`Engine` of the free factors of data in this process's memory."""
-
-    def with_data(self, data: Data) -> PinnedEngine:
-        """The same engine for other data, with as many directions."""
-        inner: Any = self.inner
-        return type(self)(inner.with_data(data.without_design()), data, self.prior)
-
-    def with_holes_filled(self, rows: VIRows, F: Array, rng: np.random.Generator) -> Any:
-        """An engine of the free factors for complete data without directions."""
-        inner: Any = self.inner
-        return inner.with_prior(self.prior).with_data(filled(self.data, rows, F, rng))
 
     def vi_shortcut(self, joint: bool) -> VIShortcut | None:
         """Where the engine inside has one that knows of directions; those with slabs need the generic way."""

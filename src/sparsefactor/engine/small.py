@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
 from ..kernels.contract import Array, Climber, ELBOTerms, Sums, VIColumns, VIRows, VITerms
@@ -18,10 +15,8 @@ from .by_factor import by_factor
 from .memory import Memory
 
 
-def constants_of(
-    problem: Problem, prior: Prior, row_terms: VITerms, n_folded: int = 0, repeats: Array | None = None
-) -> Constants:
-    """row_terms: constants of the rows' ELBO terms; n_folded: samples besides those of Y; repeats: as in `Data`."""
+def constants_of(problem: Problem, prior: Prior, row_terms: VITerms) -> Constants:
+    """row_terms: constants of the rows' ELBO terms."""
     G, N = problem.Y.shape
     logit, log_out, a, b = np.zeros(0), 0.0, 0.0, 0.0
     if isinstance(prior.inclusion, Beta):
@@ -37,9 +32,8 @@ def constants_of(
         log_out=log_out,
         logit=logit,
         row_terms=np.array(row_terms),
-        n=float(N + n_folded),
+        n=float(N),
         ones=np.ones(N),
-        repeats=np.ones(N) if repeats is None else repeats,
         no_share=np.zeros((0, 0)),
         no_rows=np.zeros(0, np.int64),
     )
@@ -50,18 +44,10 @@ def way_of(climber: Climber, trace: Array) -> list[tuple[int, float]]:
     return list(zip((climber.iterations + trace[:, 0].astype(np.intp)).tolist(), trace[:, 1].tolist(), strict=True))
 
 
-class InTurn:
-    """Trials take their turns."""
-
-    most_together = 1
-    alone = slides = False
-
-    def together(self, *_: Any) -> Any:
-        raise NotImplementedError("trials take their turns here: see most_together")
-
-
-class SmallVI(InTurn):
+class SmallVI:
     """A `VIShortcut` (kernels/cpu/vi_small.py)."""
+
+    slides = False
 
     def __init__(
         self,
@@ -71,12 +57,11 @@ class SmallVI(InTurn):
         memory: Memory,
         *,
         joint: bool,
-        n_folded: int = 0,
     ) -> None:
-        """row_terms: constants of the rows' ELBO terms; n_folded: samples besides those of Y."""
+        """row_terms: constants of the rows' ELBO terms."""
         self.problem, self.memory, self.joint = problem, memory, joint
-        self.alone, self.learnt = joint, isinstance(prior.inclusion, Beta)
-        self.constants = constants_of(problem, prior, row_terms, n_folded)
+        self.climbs, self.learnt = joint, isinstance(prior.inclusion, Beta)
+        self.constants = constants_of(problem, prior, row_terms)
         self.no_share = np.zeros((0, prior.K, prior.K))
         self.spaces: list[Space] = []
 
@@ -123,16 +108,11 @@ class SmallVI(InTurn):
         sums = Sums(LY, LL, self.no_share, small[:K], small[K : 2 * K], elbo=VITerms(*small[2 * K :].tolist()))
         return VIRows(mu.T, s2.T, eta.T, after.tau), sums, ELBOTerms(*terms.tolist()), elbo
 
-    def together(
-        self, climbers: Sequence[Climber], tolerance: tuple[float, float], keep: float | None, room: int
-    ) -> list[tuple[Climber, bool, list[tuple[int, float]]]]:
-        """One trial after another, each by a single call; see `VIShortcut`."""
-        assert keep is not None  # who climbs without momentum takes steps
-        return [
-            self._climb(climber, Pace(climber.until - climber.iterations, *tolerance, keep)) for climber in climbers
-        ]
-
-    def _climb(self, climber: Climber, pace: Pace) -> tuple[Climber, bool, list[tuple[int, float]]]:
+    def climb(
+        self, climber: Climber, tolerance: tuple[float, float], keep: float
+    ) -> tuple[Climber, bool, list[tuple[int, float]]]:
+        """Many iterations by one call; see `VIShortcut`."""
+        pace = Pace(climber.until - climber.iterations, *tolerance, keep)
         rows, columns, sums, terms, elbo = climber.state
         (K, N), G = columns.f_mean.shape, self.problem.Y.shape[0]
         slots = Slots(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from ..kernels.cpu.vi_small_masked import masked_columns, slid_rows
 from ..model import Beta, Prior
 from .blas import hold_single_blas_thread
 from .by_factor import by_factor
-from .small import InTurn, constants_of, way_of
+from .small import constants_of, way_of
 
 if TYPE_CHECKING:
     from .cpu import CpuEngine
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 SMALL_STATE = 2**16  # numbers in the samples' covariances: beyond, to copy a state takes longer than Python in between
 
 
-class SmallMaskedVI(InTurn):
+class SmallMaskedVI:
     """A `VIShortcut` (kernels/cpu/vi_small_masked.py) of joint activations.
 
     inner: the engine of the data without their design, whose directions it has as further factors; data and prior: of
@@ -41,13 +40,13 @@ class SmallMaskedVI(InTurn):
         self.learnt = isinstance(prior.inclusion, Beta)
         design, N = data.design, data.n_samples
         self.known = MaskedProblem(
-            constants=constants_of(self.problem, prior, inner.vi_constants, data.n_folded, data.repeats),
+            constants=constants_of(self.problem, prior, inner.vi_constants),
             basis=np.zeros((0, N)) if design is None else np.ascontiguousarray(design.basis),
             base_precision=0.0 if design is None else float(data.base_precision),
             observed=np.ascontiguousarray(data.observed, dtype=np.float64),
             n_observed=float(data.n_observed),
         )
-        self.alone = N * prior.K**2 <= SMALL_STATE
+        self.climbs = N * prior.K**2 <= SMALL_STATE
         self.spaces: list[Any] = []
 
     def next_columns(self, rows: VIRows, columns: VIColumns, sums: Sums, rescale: bool) -> tuple[VIColumns, Array]:
@@ -85,14 +84,11 @@ class SmallMaskedVI(InTurn):
             rows = rows._replace(base=mu[K:].T, base_var=s2[K:].T)
         return rows, sums_of(LY, LL, LL_share, shift, sums), ELBOTerms(*terms.tolist()), elbo
 
-    def together(
-        self, climbers: Sequence[Climber], tolerance: tuple[float, float], keep: float | None, room: int
-    ) -> list[tuple[Climber, bool, list[tuple[int, float]]]]:
-        """One trial after another, each by a single call; see `VIShortcut`."""
-        assert keep is not None  # who climbs without momentum takes steps
-        return [self._climb(one, Pace(one.until - one.iterations, *tolerance, keep)) for one in climbers]
-
-    def _climb(self, climber: Climber, pace: Pace) -> tuple[Climber, bool, list[tuple[int, float]]]:
+    def climb(
+        self, climber: Climber, tolerance: tuple[float, float], keep: float
+    ) -> tuple[Climber, bool, list[tuple[int, float]]]:
+        """Many iterations by one call; see `VIShortcut`."""
+        pace = Pace(climber.until - climber.iterations, *tolerance, keep)
         rows, columns, sums, terms, elbo = climber.state
         (K, N), d, G, take = columns.f_mean.shape, len(self.known.basis), len(rows.tau), self.inner.memory.take
         D = K + d

@@ -20,7 +20,7 @@ LARGEST = 1e100
 
 
 def rule_of(gibbs: Gibbs, sweeps: int) -> RunRule | None:
-    """Of runs with exactly the moves of a hop (vi/hop.py), all of them due at the same sweeps."""
+    """Of runs with exactly the moves of a proposal (vi/proposals.py), all of them due at the same sweeps."""
     prior, data, K = gibbs.prior, gibbs.data, gibbs.prior.K
     if [type(move) for move in gibbs.moves] != [ScaleMove, RotationMove, ShearMove]:
         return None
@@ -31,8 +31,6 @@ def rule_of(gibbs: Gibbs, sweeps: int) -> RunRule | None:
         sweeps=sweeps,
         every=every.pop(),
         n_samples=float(gibbs.fixed.n_samples),
-        n_gathered=data.n_gathered,
-        n_folded=data.n_folded,
         n_pairs=RotationMove().n_pairs(K, data.n_features),
         shears=np.array(ShearMove.scales),
         directions=ShearMove.directions,

@@ -181,14 +181,8 @@ class Gibbs:
         return F
 
     def normals(self, rng: np.random.Generator) -> Array:
-        """(K, N) of the activations; the last samples' are a root of a Wishart matrix of all they stand for (2.19)."""
-        K, data = self.prior.K, self.data
-        normal = rng.standard_normal((K, data.n_samples))
-        if data.n_gathered and data.n_folded:
-            free = data.n_gathered + data.n_folded - np.arange(K)
-            root = np.tril(normal[:, -K:], -1) + np.diag(np.sqrt(2.0 * rng.standard_gamma(0.5 * free)))
-            normal[:, -K:] = root
-        return normal
+        """(K, N) of the activations."""
+        return rng.standard_normal((self.prior.K, self.data.n_samples))
 
     def sample_tau(self, F: Array, sums: Sums, rng: np.random.Generator) -> Array:
         """Column-wise tau given the rest (2.1)."""

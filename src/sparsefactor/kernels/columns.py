@@ -25,8 +25,7 @@ class Fixed(NamedTuple):
     noise: str  # "feature", "shared" or "sample"
     complete: bool
     n_observed: float
-    n_samples: float  # of which F may have fewer columns, where the others are zero (3.20)
-    repeats: Any  # (N,) of these samples' covariances in that case, or None: all count the same
+    n_samples: float
     column_ss: Array  # (N,)
     column_count: Array  # (N,)
     ones: Array  # (N,)
@@ -46,8 +45,7 @@ def fixed_of(data: Data, prior: Prior, on: Arrays = NUMPY) -> Fixed:
         noise=prior.noise,
         complete=data.is_complete,
         n_observed=data.n_observed,
-        n_samples=float(data.n_samples + data.n_folded),
-        repeats=None if data.repeats is None else xp.asarray(data.repeats, dtype=xp.float64),
+        n_samples=float(data.n_samples),
         column_ss=column_ss,
         column_count=xp.asarray(data.column_count, dtype=xp.float64),
         ones=xp.ones_like(column_ss),
@@ -77,7 +75,7 @@ def message(
         share = weighted.T[:, :, None] * F.T[:, None, :]
     if spread is not None and spread.ndim == 3:
         gram = gram + weighted_covariance(spread, weight, fixed)
-        share = share if fixed.complete else share + times_each(weight, fixed)[:, None, None] * spread
+        share = share if fixed.complete else share + weight[:, None, None] * spread
     elif spread is not None:
         one = xp.eye(K, dtype=gram.dtype)
         gram = gram + one * (spread @ weight)[:, None]
@@ -92,12 +90,7 @@ def weighted_covariance(covariance: Array, weight: Array, fixed: Fixed) -> Array
     if covariance.shape[0] == 1:
         total = fixed.n_samples if fixed.noise == "feature" else fixed.on.xp.sum(weight)
         return covariance[0, :, :] * total
-    return fixed.on.einsum("j,jkl->kl", times_each(weight, fixed), covariance)
-
-
-def times_each(weight: Array, fixed: Fixed) -> Array:
-    """(N,) weights of the samples' covariances."""
-    return weight if fixed.repeats is None else weight * fixed.repeats
+    return fixed.on.einsum("j,jkl->kl", weight, covariance)
 
 
 def noise_posterior(rss: Array, fixed: Fixed) -> tuple[Array, Array]:
@@ -199,11 +192,8 @@ def activations_term(columns: VIColumns, fixed: Fixed) -> Any:
     xp, K, N = fixed.on.xp, columns.f_mean.shape[0], fixed.n_samples
     if columns.f_var.ndim == 3:
         log_dets, traces = xp.linalg.slogdet(columns.f_var)[1], xp.linalg.trace(columns.f_var)
-        if fixed.repeats is None:
-            repeats = N / columns.f_var.shape[0]
-            log_det, trace = repeats * xp.sum(log_dets), repeats * xp.sum(traces)
-        else:
-            log_det, trace = xp.sum(fixed.repeats * log_dets), xp.sum(fixed.repeats * traces)
+        repeats = N / columns.f_var.shape[0]
+        log_det, trace = repeats * xp.sum(log_dets), repeats * xp.sum(traces)
     else:
         # activations at a point, of variance zero, have no entropy
         log_det, trace = xp.sum(fixed.on.log(columns.f_var)), xp.sum(columns.f_var)
@@ -215,8 +205,6 @@ def second_moment(columns: VIColumns, fixed: Fixed) -> Array:
     xp, f_var = fixed.on.xp, columns.f_var
     f2 = xp.sum(columns.f_mean**2, axis=1)
     if f_var.ndim == 3:
-        if fixed.repeats is not None:
-            return f2 + fixed.on.einsum("j,jkk->k", fixed.repeats, f_var)
         return f2 + fixed.n_samples / f_var.shape[0] * fixed.on.einsum("jkk->k", f_var)
     return f2 + xp.sum(f_var, axis=1)
 

@@ -126,7 +126,7 @@ class VIColumns(NamedTuple):
 
 
 class Climber(NamedTuple):
-    """A trial of VI between two iterations, for engines that advance several at once."""
+    """A trial of VI between two iterations, for engines that make many of them by one call."""
 
     state: Any  # rows, columns, sums, the ELBO's terms and the ELBO, as `VIState`
     t: float  # of the momentum's sequence
@@ -196,8 +196,6 @@ class RunRule(NamedTuple):
     sweeps: int
     every: int  # sweeps between moves: scale, rotation and shear
     n_samples: float
-    n_gathered: int  # the last samples, which stand for themselves and
-    n_folded: int  # so many others (2.19)
     n_pairs: int  # that are turned at a time
     shears: Array  # (P,) standard deviations of proposed shears
     directions: int  # that factors are sheared along at a time

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from .contract import (
@@ -28,8 +27,7 @@ from .verbs import Verbs
 class VIShortcut(Protocol):
     """A whole iteration of VI without Python in between; the equations are those of kernels/columns.py."""
 
-    most_together: int  # trials that `together` takes at once; 1: none
-    alone: bool  # whether it takes a single one, with momentum, as well
+    climbs: bool  # whether it has `climb`
     slides: bool  # whether `finish` takes the columns' slide into the rows' base
 
     def next_columns(self, rows: VIRows, columns: VIColumns, sums: Sums, rescale: bool) -> tuple[VIColumns, Array]:
@@ -40,12 +38,11 @@ class VIShortcut(Protocol):
         """The row pass, the ELBO's terms and the ELBO."""
         ...
 
-    def together(
-        self, climbers: Sequence[Climber], tolerance: tuple[float, float], keep: float | None, room: int
-    ) -> list[tuple[Climber, bool, list[tuple[int, float]]]]:
-        """Iterations of several trials at once: each where it stands then, whether it has converged, and its iterations
-        and ELBOs on the way. keep: of the momentum after a step that failed, None without acceleration (`Trial.step`);
-        room: trials that the next calls may bring, so that as few sizes as possible are compiled for.
+    def climb(
+        self, climber: Climber, tolerance: tuple[float, float], keep: float
+    ) -> tuple[Climber, bool, list[tuple[int, float]]]:
+        """Many accelerated iterations of a trial: its state then, whether it has converged, and the iterations and
+        ELBOs on the way. keep: of the momentum after a step that failed (`Trial.step`).
         """
         ...
 

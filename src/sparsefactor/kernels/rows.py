@@ -37,7 +37,6 @@ class RowVerbs(StartVerbs):
     prior: Prior
     one_caller: bool = False
     n_threads: int = 1
-    compiles: bool = False
 
     def scope(self) -> AbstractContextManager[Any]:
         """To be entered by whoever computes with what this engine returned: nothing, for NumPy's arrays."""
@@ -194,13 +193,6 @@ class RowVerbs(StartVerbs):
         """No loading on factor k."""
         xp, this = self.on.xp, np.arange(rows.mu.shape[1]) == k
         return rows._replace(mu=xp.where(this, 0.0, rows.mu), eta=xp.where(this, 0.0, rows.eta))
-
-    def vi_put(self, rows: VIRows, places: NDArray[np.intp], other: VIRows, factors: NDArray[np.intp]) -> VIRows:
-        """Factors of `other` in some places."""
-        column = np.arange(rows.mu.shape[1])
-        column[places] = len(column) + factors  # behind one's own
-        both = ((name, [getattr(rows, name), getattr(other, name)]) for name in ("mu", "s2", "eta"))
-        return rows._replace(**{name: self.on.xp.concat(values, axis=1)[:, column] for name, values in both})
 
     def vi_turn(self, rows: VIRows, T: Array) -> VIRows:
         """E[l] -> E[l] T, by the means of the loadings that are sure to be there; T: (K, K)."""

@@ -55,7 +55,6 @@ class Verbs(Protocol):
     prior: Prior
     one_caller: bool  # whether calls must come one at a time: two that wait for all devices would wait for each other
     n_threads: int  # of this process, that may compute with it at once
-    compiles: bool  # whether every number of factors is compiled for, which takes longer than many sweeps
 
     @property
     def moves(self) -> tuple[str, ...]:
@@ -112,7 +111,6 @@ class Verbs(Protocol):
     # factors
     def vi_take(self, rows: VIRows, order: Order, signs: Array) -> VIRows: ...
     def vi_clear(self, rows: VIRows, k: int) -> VIRows: ...
-    def vi_put(self, rows: VIRows, places: Order, other: VIRows, factors: Order) -> VIRows: ...
     def vi_turn(self, rows: VIRows, T: Array) -> VIRows: ...
 
     # modules
@@ -142,13 +140,10 @@ KINDS = {
     "start_bend": "vv", "vi_place": "r", "vi_fetch": "g", "gibbs_place": "r", "gibbs_fetch": "g", "gibbs_return": "r",
     "gibbs_tally": "r", "gibbs_tally_add": "r", "gibbs_tally_fetch": "g", "gibbs_tally_return": "r", "vi_regress": "r",
     "gibbs_regress": "r", "vi_spread": "v", "vi_slide": "r", "gibbs_products": "vv", "gibbs_slide": "r", "vi_draw": "r",
-    "vi_scatter": "r", "vi_at_draw": "r", "vi_take": "r", "vi_clear": "r", "vi_put": "r", "vi_turn": "r",
+    "vi_scatter": "r", "vi_at_draw": "r", "vi_take": "r", "vi_clear": "r", "vi_turn": "r",
     "vi_unsorted": "r", "vi_sortings": "l", "vi_sort": "rvv", "vi_order_modules": "r", "gibbs_deal": "r",
     "gibbs_members": "r", "gibbs_module_counts": "vv", "vi_counts": "vv", "gibbs_counts": "vv", "vi_content": "v",
     "vi_column_rss": "v", "gibbs_column_rss": "v", "vi_likelihood": "v", "vi_assignment_gain": "v", "vi_shears": "r",
     "vi_row_pass": "rv", "gibbs_row_pass": "rv", "gibbs_shear": "rv", "gibbs_rotate": "rvv", "gibbs_columns": "rvv",
     "gibbs_precisions": "rv",
 }  # fmt: skip
-# Of the matrix that starts see, and of a search for shears.
-MATRIX_KINDS = {"gram": "v", "feature_gram": "v", "times": "r", "back": "v", "power": "v", "filled": "rvv"}
-SHEARS_KINDS = {"profile": "v", "apply": "v"}

@@ -15,12 +15,13 @@ from ..words import percent, plural
 from .sections import Level
 
 MOST_TOLD = 5  # factors that the summary tells one by one
-STABLE = 0.5  # a factor that fewer of the other trials have is one to doubt
+STABLE = 0.5  # a factor that a smaller share of the other restarts has is doubtful
 
 
 def strongest(p: Any, k: int) -> str:
-    """The features with the largest loadings on factor k, as text that is safe to show."""
-    return ", ".join(shown(name) for name in strongest_names(p, k))
+    """The features with the largest loadings on factor k, "-" before negative ones, as text that is safe to show."""
+    sign = dict(zip(map(str, p.feature_names), p.loadings_mean[:, k] < 0, strict=True))
+    return ", ".join(("-" if sign[name] else "") + shown(name) for name in strongest_names(p, k))
 
 
 def verdict(p: VIPosterior | MCMCPosterior) -> tuple[Level, str]:
@@ -28,20 +29,19 @@ def verdict(p: VIPosterior | MCMCPosterior) -> tuple[Level, str]:
     if isinstance(p, MCMCPosterior):
         found = p.diagnostics()
         return "good" if found.ok else "bad", found.verdict
-    said = [p.status.value]
-    said.append(p.certainty)
-    doubtful = [k + 1 for k in np.flatnonzero(np.nan_to_num(p.stability, nan=1.0) < STABLE)]
+    said = [p.certainty]
+    doubtful = [str(k + 1) for k in np.flatnonzero(np.nan_to_num(p.stability, nan=1.0) < STABLE)]
     if doubtful:
-        listed = ", ".join(map(str, doubtful))
+        listed = " and ".join(filter(None, [", ".join(doubtful[:-1]), doubtful[-1]]))
         said.append(
-            f"Few of the other trials that converged have factor{'s' if len(doubtful) > 1 else ''} {listed}: look at "
-            "these twice, or ask the Gibbs sampler."
+            f"Factor{'s' if len(doubtful) > 1 else ''} {listed} appeared in few of the other restarts: interpret with "
+            "caution, or check with sample."
         )
     if p.status is not Status.CONVERGED:
-        return "bad", "The fit has not settled. " + " ".join(said)
-    search = p.record.get("search", {})  # nothing in results of before it was kept
-    alone = bool(search) and search.get("agreeing", 1) <= 1
-    return "care" if doubtful or alone else "good", "The fit has settled. " + " ".join(said[1:])
+        return "bad", " ".join(["The fit has not converged.", p.status.value, *said])
+    search = p.record.get("search", {})
+    alone = search.get("restarts", 1) > 1 and not search.get("proposals", 0) and search.get("agreeing", 1) <= 1
+    return "care" if doubtful or alone else "good", " ".join(["The fit converged.", *said])
 
 
 def story(p: VIPosterior | MCMCPosterior) -> list[str]:
@@ -56,7 +56,7 @@ def story(p: VIPosterior | MCMCPosterior) -> list[str]:
     lines = [
         f"{plural(N, 'sample')} of {plural(G, 'feature')} were given, {held}. "
         + (
-            f"None of {plural(K, 'factor')} holds anything: these data show no common signal."
+            f"None of {plural(K, 'factor')} is needed: these data show no common signal."
             if empty == K
             else f"{plural(K - empty, 'factor')} {'explain' if K - empty > 1 else 'explains'} {share} of the variance"
             + (f"; {empty} more {'are' if empty > 1 else 'is'} empty." if empty else ".")
@@ -65,8 +65,8 @@ def story(p: VIPosterior | MCMCPosterior) -> list[str]:
     shares, count = p.variance_explained(by="factor"), included(p)
     for k in range(min(K - empty, MOST_TOLD)):
         lines.append(
-            f"Factor {k + 1} ({percent(shares[k])}) has {plural(int(count[k]), 'feature')}, most of all "
-            f"{strongest(p, k)}."
+            f"Factor {k + 1} explains {percent(shares[k])} of the variance and includes "
+            f"{plural(int(count[k]), 'feature')}; strongest: {strongest(p, k)}."
         )
     if K - empty > MOST_TOLD:
         lines.append(f"{K - empty - MOST_TOLD} more are listed below.")

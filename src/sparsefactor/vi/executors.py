@@ -132,7 +132,7 @@ def choose_executor(cavi: CAVI, watcher: Watcher, jobs: Any | None) -> Serial:
     if jobs is not None:
         return Workers(jobs)
     n = cavi.engine.n_threads
-    compiled = cavi.shortcut is not None and cavi.shortcut.alone and not cavi.engine.one_caller
+    compiled = cavi.shortcut is not None and cavi.shortcut.climbs and not cavi.engine.one_caller
     return Threads(n) if n > 1 and compiled and watcher.callback is None else Serial()
 
 

@@ -128,11 +128,11 @@ class Trial:
         """Climb up to so many iterations in all, or until the ELBO settles."""
         shortcut = self.cavi.shortcut
         plain = self.tell is None and self.momentum is not None and self.cavi.n_kinds == 1
-        at_once = plain and shortcut is not None and shortcut.alone
+        at_once = plain and shortcut is not None and shortcut.climbs
         while at_once and self.iterations < until and self.status is None:
             assert shortcut is not None
             begin, next_look = time.perf_counter(), min(until, self.iterations + AT_ONCE)
-            ((after, converged, way),) = shortcut.together([self.climber(next_look)], tolerance, KEPT, 1)
+            after, converged, way = shortcut.climb(self.climber(next_look), tolerance, KEPT)
             self.climbed(after, converged, way, time.perf_counter() - begin)
             self.notify()
         while self.iterations < until and self.status is None:

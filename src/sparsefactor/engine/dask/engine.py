@@ -35,7 +35,6 @@ class DaskEngine:
     """
 
     one_caller, n_threads = False, 1
-    compiles = False
 
     def __init__(
         self,

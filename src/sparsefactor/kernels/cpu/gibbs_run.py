@@ -96,18 +96,12 @@ def draw_shear(rng, rule, rate):
 
 
 @njit(**STRICT)
-def draw_normals(rng, n_gathered, n_folded, normal):
-    """Of the activations; the last samples' are a root of the Wishart matrix of all that they stand for (2.19)."""
+def draw_normals(rng, normal):
+    """Of the activations."""
     K, N = normal.shape
     for k in range(K):
         for j in range(N):
             normal[k, j] = rng.standard_normal()
-    if n_folded > 0:
-        first, n = N - n_gathered, n_gathered + n_folded
-        for k in range(K):
-            normal[k, first + k] = math.sqrt(2.0 * rng.standard_gamma(0.5 * (n - k)))
-            for m in range(k + 1, K):
-                normal[k, first + m] = 0.0
 
 
 @njit(**STRICT)
@@ -142,7 +136,7 @@ def small_run(problem, space, rule, rows, F, alpha, rate, logit, scale, key0, ke
         if due and K > 1:
             rotation, shear = draw_rotation(rng, rule, K), draw_shear(rng, rule, rate)
             turn_small(problem, space, rotation, shear)
-        draw_normals(rng, rule.n_gathered, rule.n_folded, normal)
+        draw_normals(rng, normal)
         stream = RowStream(key0, key1, np.uint64(sweep))
         pass_small(problem, space, weight, 1.0, stream, rows, LY, LL, small)
         draw_shared(LY, LL, space.weight, normal, F)

@@ -129,8 +129,8 @@ def invert(A, K):
 
 
 @njit(**OPTIONS)
-def log_determinants(covariance, repeats):
-    """The sum over samples (N, K, K) of log |S_j| times repeats (N,); minus infinity where one has none."""
+def log_determinants(covariance):
+    """The sum over samples (N, K, K) of log |S_j|; minus infinity where one has none."""
     N, K, _ = covariance.shape
     A, total, largest = np.empty((K * K, WIDTH)), 0.0, 0.0
     for first in range(0, N, WIDTH):
@@ -138,7 +138,7 @@ def log_determinants(covariance, repeats):
         factor(A, K, 0.0)
         for a in range(K):
             for r in range(min(WIDTH, N - first)):
-                total -= 2.0 * repeats[first + r] * log_lane(A[a * K + a, r])
+                total -= 2.0 * log_lane(A[a * K + a, r])
             for r in range(WIDTH):
                 largest = max(largest, A[a * K + a, r])
     return total if largest < math.inf else -math.inf

@@ -39,7 +39,6 @@ class Constants(NamedTuple):
     row_terms: Array  # (3,) constants of the rows' ELBO terms
     n: float  # samples, of which F may have fewer columns, where the others are zero (3.20)
     ones: Array  # (N,)
-    repeats: Array  # (N,) of the samples' covariances, where each has its own
     no_share: Array  # (0, 0)
     no_rows: NDArray[np.int64]  # (0,)
 

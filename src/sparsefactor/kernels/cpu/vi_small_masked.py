@@ -105,7 +105,7 @@ def masked_columns(rows, observed, active, l2, constants, basis, rescale, f_mean
     for k in range(K):
         second = 0.0
         for j in range(N):
-            second += f_mean[k, j] * f_mean[k, j] + constants.repeats[j] * spread[j, k, k]
+            second += f_mean[k, j] * f_mean[k, j] + spread[j, k, k]
         prior_part = 2.0 * constants.loading_rate * small[0, k] / small[1, k]
         c[k] = math.sqrt((constants.n + 2.0 * constants.loading_shape) / (second + prior_part))
         for j in range(N):
@@ -120,7 +120,7 @@ def masked_columns(rows, observed, active, l2, constants, basis, rescale, f_mean
 
 
 @njit(**OPTIONS)
-def fill_message(f_mean, spread, repeats, basis, F, share, gram, packed_gram):
+def fill_message(f_mean, spread, basis, F, share, gram, packed_gram):
     """F (N, D), the samples' shares (4.2), packed, and their sum; E|F|^2 less the log determinants, of all samples."""
     (K, N), d = f_mean.shape, basis.shape[0]
     D, T, entropy = K + d, share.shape[1], 0.0
@@ -138,14 +138,14 @@ def fill_message(f_mean, spread, repeats, basis, F, share, gram, packed_gram):
             for m in range(k, D):
                 own[offset + U(m)] = f_k * f[U(m)]
             for m in range(k, K):
-                own[offset + U(m)] += repeats[j] * spread[U(j), U(k), U(m)]
+                own[offset + U(m)] += spread[U(j), U(k), U(m)]
         for t in range(T):
             packed_gram[0, t] += own[t]
         for t in range(T):
             share[j, t] = own[t]
         for k in range(K):
-            entropy += repeats[j] * spread[j, k, k]
-    entropy -= log_determinants(spread, repeats)
+            entropy += spread[j, k, k]
+    entropy -= log_determinants(spread)
     for k in range(D):
         offset = packed_offset(k, D)
         for m in range(k, D):
@@ -192,7 +192,7 @@ def masked_message(columns, constants, base_precision, basis, G, message, terms)
     F, gram, share, packed_gram, alpha, prior, _, whole_scale = message
     K = f_mean.shape[0]
     terms[1] = constants.log_out
-    entropy = fill_message(f_mean, spread, constants.repeats, basis, F, share, gram, packed_gram)
+    entropy = fill_message(f_mean, spread, basis, F, share, gram, packed_gram)
     terms[2] = 0.5 * (K * constants.n - entropy)
     terms[4] = 0.0
     terms[5] = 0.0
