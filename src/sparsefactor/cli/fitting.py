@@ -15,7 +15,10 @@ import typer
 
 import sparsefactor as sf
 
+from ..data import as_data
+from ..preparation import with_chosen_factors
 from ..reading import Choices, Table
+from ..words import bound_sentence
 from . import console
 from .app import command
 from .console import INTERRUPTED, NOT_TRUSTED, answer, note, seconds_since, under_way, warn
@@ -48,15 +51,16 @@ class Until(StrEnum):
 
 
 @command(
-    "sparsefactor fit X.csv --factors 4 --out fit.sf",
+    "sparsefactor fit X.csv --out fit.sf",
+    "sparsefactor fit X.csv --factors 4 --out four.sf",
     "sparsefactor fit X.csv --factors 4 --scale --trials 5 --seed 1 --out scaled.sf     # a quick look",
     reads=True,
 )
 def fit(
     table: Data,
-    factors: Factors,
     out: Out,
     choices: Choices,
+    factors: Factors = None,
     inclusion: Inclusion = None,
     modules: Modules = 1,
     groups: Groups = None,
@@ -76,8 +80,11 @@ def fit(
 ) -> None:
     """Fit by variational inference and save the posterior."""
     check_out(out, table, is_result=True)
-    prior = prior_of(factors, inclusion, modules, noise, groups)
+    prior = prior_of(factors or 1, inclusion, modules, noise, groups)
     data = read_and_say(table, choices, center, scale)
+    settings = _settings(center, scale, read_covariates(covariates, choices.max_bytes), covariate_loadings)
+    if factors is None:
+        prior = _with_chosen_factors(prior, data, **settings)
     begin = time.monotonic()
     with under_way("Fitting") as progress, warnings.catch_warnings():
         warnings.simplefilter("ignore", sf.ConvergenceWarning)  # said below, in the words of the command line
@@ -88,18 +95,16 @@ def fit(
             max_iter=max_iter,
             race=race,
             average=average,
-            center=center,
-            scale=scale,
-            covariates=read_covariates(covariates, choices.max_bytes),
-            covariate_loadings=covariate_loadings.value,
             seed=seed,
             progress=progress,
+            **settings,
         )
     p.save(out)
     sure = as_options(p.certainty)
     facts = {"out": out, "elbo": p.elbo, "status": p.status.name, "converged": p.converged, "certainty": sure}
-    facts["read"] = data.facts()
-    answer(f"{out}: ELBO {p.elbo:,.3f}; {p.status.name.lower()} after {seconds_since(begin)}", facts)
+    facts |= {"n_factors": p.n_factors, "parallel_analysis": p.prior.parallel_analysis, "read": data.facts()}
+    lines = [f"{out}: ELBO {p.elbo:,.3f}; {p.status.name.lower()} after {seconds_since(begin)}", bound_sentence(p)]
+    answer("\n".join(filter(None, lines)), facts)
     if p.status is sf.Status.INTERRUPTED:
         warn(f"Interrupted: the best state so far is in {out}; the same command fits again from the start.")
         raise typer.Exit(INTERRUPTED)
@@ -119,8 +124,8 @@ def fit(
 )
 def sample(
     table: Data,
-    factors: Factors,
     choices: Choices,
+    factors: Factors = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Where the result goes.")] = None,
     path: Annotated[
         Path | None, typer.Option(help="A folder for the draws as they are made; it can be gone on.")
@@ -148,8 +153,11 @@ def sample(
     if out is not None:
         check_out(out, table, is_result=True, goes_on=folder.exists())
     check_folder_out(folder, "--path")
-    prior = prior_of(factors, inclusion, modules, noise, groups)
+    prior = prior_of(factors or 1, inclusion, modules, noise, groups)
     data = read_and_say(table, choices, center, scale)
+    settings = _settings(center, scale, read_covariates(covariates, choices.max_bytes), covariate_loadings)
+    if factors is None:
+        prior = _with_chosen_factors(prior, data, **settings)
     try:
         p = _sampled(
             data,
@@ -163,10 +171,7 @@ def sample(
             until=None if until is None else until.value,
             max_seconds=max_seconds,
             force=force,
-            center=center,
-            scale=scale,
-            covariates=read_covariates(covariates, choices.max_bytes),
-            covariate_loadings=covariate_loadings.value,
+            **settings,
         )
     except KeyboardInterrupt:
         kept = f"What was drawn is kept in {folder}" if folder.exists() else "Nothing was drawn yet"
@@ -181,7 +186,9 @@ def sample(
     worst = {"r_hat": found.table["r_hat"].max(), "ess": found.table["ess_bulk"].min()}
     where = folder if out is None else out
     facts = {"out": where, "chains": chains, "draws": draws, "ok": found.ok, "verdict": verdict, **worst}
-    answer(f"{where}: {chains} chains of {draws} draws\n{verdict}", {**facts, "read": data.facts()})
+    facts |= {"n_factors": p.n_factors, "parallel_analysis": p.prior.parallel_analysis, "read": data.facts()}
+    lines = [f"{where}: {chains} chains of {draws} draws", bound_sentence(p), verdict]
+    answer("\n".join(filter(None, lines)), facts)
     if found.ok:
         if own:
             shutil.rmtree(folder)
@@ -215,6 +222,17 @@ def _sampled(data: Table, prior: sf.Prior, **settings: Any) -> sf.MCMCPosterior:
     with under_way("Sampling") as progress, warnings.catch_warnings():
         warnings.simplefilter("ignore", sf.SamplingWarning)  # the verdict is printed
         return sf.sample(data.frame, prior, progress=progress, **settings)
+
+
+def _settings(center: bool, scale: bool, covariates: Any, loadings: LoadingsOf) -> dict[str, Any]:
+    return {"center": center, "scale": scale, "covariates": covariates, "covariate_loadings": loadings.value}
+
+
+def _with_chosen_factors(
+    prior: sf.Prior, data: Table, *, center: bool, scale: bool, covariates: Any, covariate_loadings: str
+) -> sf.Prior:
+    matrix = as_data(data.frame, center=center, scale=scale).with_design(covariates, center, covariate_loadings)
+    return with_chosen_factors(prior, matrix)
 
 
 def _said() -> str:

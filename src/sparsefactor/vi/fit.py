@@ -136,7 +136,8 @@ def fit_vi(
     prior : Prior, optional
         What is known beforehand.
     n_factors : int, optional
-        Instead of a prior: at least as many factors as there may be, for the default prior.
+        Instead of a prior: the maximum number of factors, for the default prior. Without both, as many as parallel
+        analysis finds (X in memory only); `prior.parallel_analysis` of the result is then that number.
     n_trials : int or "auto"
         So many starts, of which the best ELBO wins; "auto" tries ten, and where the best three of them end in
         different optima it goes on from there by rotations, runs of Gibbs sampling and recombination, if need be
