@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 import sparsefactor as sf
 from sparsefactor.cli import app
 from sparsefactor.data import as_data
+from sparsefactor.engine.threads import single_blas_thread
 from sparsefactor.parallel_analysis import MOST_FACTORS, most_factors, parallel_analysis
 from sparsefactor.report import posterior_page
 
@@ -21,7 +22,8 @@ FEW_DRAWS = {"n_chains": 2, "n_warmup": 20, "n_draws": 30}
 
 
 def number(X, center=True, covariates=None) -> int:
-    return parallel_analysis(as_data(X, center=center).with_design(covariates, center))
+    with single_blas_thread():
+        return parallel_analysis(as_data(X, center=center).with_design(covariates, center))
 
 
 def simulated(K: int, G: int, N: int, seed: int) -> np.ndarray:

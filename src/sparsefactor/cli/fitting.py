@@ -16,6 +16,7 @@ import typer
 import sparsefactor as sf
 
 from ..data import as_data
+from ..engine.threads import single_blas_thread
 from ..preparation import with_chosen_factors
 from ..reading import Choices, Table
 from ..words import bound_sentence
@@ -232,7 +233,8 @@ def _with_chosen_factors(
     prior: sf.Prior, data: Table, *, center: bool, scale: bool, covariates: Any, covariate_loadings: str
 ) -> sf.Prior:
     matrix = as_data(data.frame, center=center, scale=scale).with_design(covariates, center, covariate_loadings)
-    return with_chosen_factors(prior, matrix)
+    with single_blas_thread():  # as fit_vi and sample do
+        return with_chosen_factors(prior, matrix)
 
 
 def _said() -> str:
