@@ -179,8 +179,6 @@ def test_center_and_scale_are_true_or_false(option):
 def test_a_number_of_factors_makes_a_prior():
     assert sf.fit_vi(SIM.X, n_factors=3, **VI).prior.n_factors == 3
     assert isinstance(sf.Prior(n_factors=3).inclusion, sf.Beta)
-    with pytest.raises(TypeError, match="either prior or n_factors must be given; got neither"):
-        sf.fit_vi(SIM.X)
     with pytest.raises(ValueError, match="n_factors must come from one place"):
         sf.fit_vi(SIM.X, sf.Prior(n_factors=3), n_factors=4)
 

@@ -25,7 +25,6 @@ except ImportError as problem:
     raise needs("SparseFactorAnalysis", "scikit-learn", "sklearn", problem) from None
 
 Array = NDArray[np.float64]
-N_COMPONENTS = 10  # where neither the prior nor the caller says how many
 ACCEPTED: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan", "accept_sparse": "csc"}
 
 
@@ -35,8 +34,8 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     Parameters
     ----------
     n_components : int, optional
-        Most factors there may be; those that the data do not support are removed. None: as many as the prior has,
-        or 10.
+        Maximum number of factors; those that the data do not support are removed. None: as many as the prior has,
+        or, without a prior, as many as parallel analysis finds.
     inference : "vi" or "mcmc"
         `fit_vi` or `sample`.
     prior : Prior, optional
@@ -148,13 +147,15 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             checked_count("n_init", self.n_init)
         before = self.posterior_ if self.warm_start and hasattr(self, "posterior_") else None
         values = validate_data(self, X, ensure_min_samples=2, **ACCEPTED)
-        prior = checked_prior(self.prior, self.n_components, N_COMPONENTS, "n_components")
-        init = "auto" if before is None else warm(before, values, prior, covariates)
+        prior = checked_prior(self.prior, self.n_components, "n_components")
+        if prior is None and before is not None:
+            prior = Prior(n_factors=before.n_factors, parallel_analysis=before.prior.parallel_analysis)
+        init = "auto" if before is None or prior is None else warm(before, values, prior, covariates)
         self.posterior_ = self._posterior(self._named(values), prior, init, covariates)
         self._keep(self.posterior_)
         return self
 
-    def _posterior(self, X: Any, prior: Prior, init: Any, covariates: Any) -> VIPosterior | MCMCPosterior:
+    def _posterior(self, X: Any, prior: Prior | None, init: Any, covariates: Any) -> VIPosterior | MCMCPosterior:
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(2**31 - 1)

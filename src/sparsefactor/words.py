@@ -38,7 +38,17 @@ def headline(p: VIPosterior | MCMCPosterior) -> list[str]:
         first += f" ({empty} empty)" if empty else ""
         first += f", {percent(p.variance_explained())} of the variance explained"
     warned = heywood_sentence(p)
-    return [first, how(p), *([warned] if warned else [])]
+    chosen = bound_sentence(p)
+    return [first, how(p), *([chosen] if chosen else []), *([warned] if warned else [])]
+
+
+def bound_sentence(p: VIPosterior | MCMCPosterior) -> str:
+    """How the number of factors was chosen, where it was left out; else an empty string."""
+    if p.prior.parallel_analysis is None:
+        return ""
+    count = 0 if p.fit_sums is None else int((~p.empty).sum())
+    used = "" if p.fit_sums is None else f"; {count} {'is' if count == 1 else 'are'} used"
+    return f"Number of factors: at most {p.prior.parallel_analysis}, by parallel analysis{used}."
 
 
 def how(p: Any) -> str:

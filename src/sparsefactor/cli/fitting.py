@@ -15,7 +15,11 @@ import typer
 
 import sparsefactor as sf
 
+from ..data import as_data
+from ..engine.threads import single_blas_thread
+from ..preparation import with_chosen_factors
 from ..reading import Choices, Table
+from ..words import bound_sentence
 from . import console
 from .app import command
 from .console import INTERRUPTED, NOT_TRUSTED, answer, note, seconds_since, under_way, warn
@@ -56,15 +60,16 @@ MaxSeconds = Annotated[float | None, typer.Option(min=0.0, help="End the search 
 
 
 @command(
-    "sparsefactor fit X.csv --factors 4 --out fit.sf",
-    "sparsefactor fit X.csv --factors 4 --scale --search thorough --max-seconds 60 --out scaled.sf",
+    "sparsefactor fit X.csv --out fit.sf",
+    "sparsefactor fit X.csv --factors 4 --scale --out four.sf",
+    "sparsefactor fit X.csv --factors 4 --search thorough --max-seconds 60 --out thorough.sf",
     reads=True,
 )
 def fit(
     table: Data,
-    factors: Factors,
     out: Out,
     choices: Choices,
+    factors: Factors = None,
     inclusion: Inclusion = None,
     modules: Modules = 1,
     groups: Groups = None,
@@ -85,8 +90,11 @@ def fit(
 ) -> None:
     """Fit by variational inference and save the posterior."""
     check_out(out, table, is_result=True)
-    prior = prior_of(factors, inclusion, modules, noise, groups)
+    prior = prior_of(factors or 1, inclusion, modules, noise, groups)
     data = read_and_say(table, choices, center, scale)
+    settings = _settings(center, scale, read_covariates(covariates, choices.max_bytes), covariate_loadings)
+    if factors is None:
+        prior = _with_chosen_factors(prior, data, **settings)
     begin = time.monotonic()
     with under_way("Fitting") as progress, warnings.catch_warnings():
         warnings.simplefilter("ignore", sf.ConvergenceWarning)  # said below, in the words of the command line
@@ -99,12 +107,9 @@ def fit(
             max_iter=max_iter,
             race=race,
             average=average,
-            center=center,
-            scale=scale,
-            covariates=read_covariates(covariates, choices.max_bytes),
-            covariate_loadings=covariate_loadings.value,
             seed=seed,
             progress=progress,
+            **settings,
         )
     _save_fit(p, out, begin, data.facts())
 
@@ -143,11 +148,11 @@ def _save_fit(
     p.save(out)
     sure = as_options(p.certainty)
     facts = {"out": out, "elbo": p.elbo, "status": p.status.name, "converged": p.converged, "certainty": sure}
+    facts |= {"n_factors": p.n_factors, "parallel_analysis": p.prior.parallel_analysis, "read": read}
     gained = "" if before is None else f" ({p.elbo - before.elbo:+,.3f})"
-    answer(
-        f"{out}: ELBO {p.elbo:,.3f}{gained}; {p.status.name.lower().replace('_', ' ')} after {seconds_since(begin)}",
-        facts | {"read": read},
-    )
+    status = p.status.name.lower().replace("_", " ")
+    lines = [f"{out}: ELBO {p.elbo:,.3f}{gained}; {status} after {seconds_since(begin)}", bound_sentence(p)]
+    answer("\n".join(filter(None, lines)), facts)
     if p.status is sf.Status.INTERRUPTED:
         warn(f"Interrupted: the best state so far is in {out}; sparsefactor refine continues from it.")
         raise typer.Exit(INTERRUPTED)
@@ -168,8 +173,8 @@ def _save_fit(
 )
 def sample(
     table: Data,
-    factors: Factors,
     choices: Choices,
+    factors: Factors = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Where the result goes.")] = None,
     path: Annotated[
         Path | None, typer.Option(help="A folder for the draws as they are made; it can be gone on.")
@@ -197,8 +202,11 @@ def sample(
     if out is not None:
         check_out(out, table, is_result=True, goes_on=folder.exists())
     check_folder_out(folder, "--path")
-    prior = prior_of(factors, inclusion, modules, noise, groups)
+    prior = prior_of(factors or 1, inclusion, modules, noise, groups)
     data = read_and_say(table, choices, center, scale)
+    settings = _settings(center, scale, read_covariates(covariates, choices.max_bytes), covariate_loadings)
+    if factors is None:
+        prior = _with_chosen_factors(prior, data, **settings)
     try:
         p = _sampled(
             data,
@@ -212,10 +220,7 @@ def sample(
             until=None if until is None else until.value,
             max_seconds=max_seconds,
             force=force,
-            center=center,
-            scale=scale,
-            covariates=read_covariates(covariates, choices.max_bytes),
-            covariate_loadings=covariate_loadings.value,
+            **settings,
         )
     except KeyboardInterrupt:
         kept = f"What was drawn is kept in {folder}" if folder.exists() else "Nothing was drawn yet"
@@ -230,7 +235,9 @@ def sample(
     worst = {"r_hat": found.table["r_hat"].max(), "ess": found.table["ess_bulk"].min()}
     where = folder if out is None else out
     facts = {"out": where, "chains": chains, "draws": draws, "ok": found.ok, "verdict": verdict, **worst}
-    answer(f"{where}: {chains} chains of {draws} draws\n{verdict}", {**facts, "read": data.facts()})
+    facts |= {"n_factors": p.n_factors, "parallel_analysis": p.prior.parallel_analysis, "read": data.facts()}
+    lines = [f"{where}: {chains} chains of {draws} draws", bound_sentence(p), verdict]
+    answer("\n".join(filter(None, lines)), facts)
     if found.ok:
         if own:
             shutil.rmtree(folder)
@@ -264,6 +271,18 @@ def _sampled(data: Table, prior: sf.Prior, **settings: Any) -> sf.MCMCPosterior:
     with under_way("Sampling") as progress, warnings.catch_warnings():
         warnings.simplefilter("ignore", sf.SamplingWarning)  # the verdict is printed
         return sf.sample(data.frame, prior, progress=progress, **settings)
+
+
+def _settings(center: bool, scale: bool, covariates: Any, loadings: LoadingsOf) -> dict[str, Any]:
+    return {"center": center, "scale": scale, "covariates": covariates, "covariate_loadings": loadings.value}
+
+
+def _with_chosen_factors(
+    prior: sf.Prior, data: Table, *, center: bool, scale: bool, covariates: Any, covariate_loadings: str
+) -> sf.Prior:
+    matrix = as_data(data.frame, center=center, scale=scale).with_design(covariates, center, covariate_loadings)
+    with single_blas_thread():  # as fit_vi and sample do
+        return with_chosen_factors(prior, matrix)
 
 
 def _said() -> str:

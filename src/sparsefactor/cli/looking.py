@@ -65,6 +65,7 @@ def summary(result: Result, chains: Chains = None) -> None:
         "n_samples": len(p.sample_names),
         "n_features": len(p.feature_names),
         "n_factors": p.n_factors,
+        "parallel_analysis": p.prior.parallel_analysis,
         "variance_explained": p.variance_explained(),
         "hardly_any_noise": [p.feature_names[i] for i in nearly_noiseless(p)],
     }

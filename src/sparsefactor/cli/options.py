@@ -26,7 +26,13 @@ Data = Annotated[
 Result = Annotated[Path, typer.Argument(help="What fit or sample saved, or a folder of --path.")]
 Out = Annotated[Path, typer.Option("--out", "-o", help="Where the result goes.")]
 Factors = Annotated[
-    int, typer.Option("--factors", "-k", min=1, help="At most so many; what is not needed stays empty.")
+    int | None,
+    typer.Option(
+        "--factors",
+        "-k",
+        min=1,
+        help="Maximum number of factors; unneeded ones are left empty. If left out, parallel analysis chooses it.",
+    ),
 ]
 Inclusion = Annotated[
     float | None, typer.Option(help="Probability that a loading is not zero; learnt if left out.", min=0, max=1)

@@ -14,6 +14,7 @@ from ..names import shown
 from .matrix import Data, chunks_of
 from .reading import read_matrix
 from .sources import source_of
+from .sparse import SparseRows
 from .sparse_making import extremes, first_infinite, less_means, over_spreads, sparse_rows
 
 # Squares of the entries and their sums over a matrix must stay inside float64's range.
@@ -68,6 +69,13 @@ def as_data(X: Any, *, center: bool = False, scale: bool = False, dtype: Any = n
         container=container_of(X),
         scale=scaled(Y, offset, observed, n_samples) if scale else None,
     )
+
+
+def is_in_memory(X: Any) -> bool:
+    """Whether `as_data` has all of X in the memory of this process."""
+    if isinstance(X, Data):
+        return X.spool is None and isinstance(X.Y, np.ndarray | SparseRows)
+    return source_of(X) is None or is_sparse(getattr(X, "X", None))
 
 
 def _sparse_data(

@@ -19,7 +19,6 @@ from ..vi import fit_vi
 __all__ = ["sparse_factors"]
 
 Array = NDArray[np.float64]
-N_FACTORS = 10  # where neither the prior nor the caller says how many
 METHODS: dict[str, Any] = {"vi": fit_vi, "mcmc": sample}
 
 
@@ -47,7 +46,7 @@ def sparse_factors(
     adata : AnnData or MuData
         Of a MuData all modalities are fitted together.
     n_factors : int, optional
-        Most factors there may be; or pass a prior.
+        Maximum number of factors; or pass a prior. Without both, as many as parallel analysis finds.
     prior : Prior, optional
         By default inclusion is learnt.
     inference : "vi" or "mcmc"
@@ -91,12 +90,14 @@ def sparse_factors(
         adata = adata.copy()
     count = len(adata.var_names)
     kept = np.ones(count, dtype=bool) if mask_var is None else boolean_column(adata.var, mask_var, count)
-    prior = checked_prior(prior, n_factors, N_FACTORS)
+    prior = checked_prior(prior, n_factors)
     read = from_mudata if hasattr(adata, "mod") else from_anndata
     dtype = np.dtype(options.get("dtype", np.float64))
     given = read(adata, dtype, layer, None if mask_var is None else kept)
     p = METHODS[inference](given, prior, **options)
-    settings = {"inference": inference, "n_factors": int(prior.K), "noise": prior.noise, "zeros": "observed"}
+    settings = {"inference": inference, "n_factors": p.n_factors, "noise": p.prior.noise, "zeros": "observed"}
+    if p.prior.parallel_analysis is not None:
+        settings["n_factors_chosen_by"] = "parallel analysis"
     settings["held"] = f"{'sparse' if stays_sparse(given.values) else 'dense'}, {dtype}"
     named = {"layer": layer, "mask_var": mask_var if isinstance(mask_var, str) else None}
     write(adata, p, kept, key_added, settings | {name: value for name, value in named.items() if value is not None})

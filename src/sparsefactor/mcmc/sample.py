@@ -72,7 +72,8 @@ def sample(
     prior : Prior, optional
         What is known beforehand.
     n_factors : int, optional
-        Instead of a prior: at least as many factors as there may be, for the default prior.
+        Instead of a prior: the maximum number of factors, for the default prior. Without both, as many as parallel
+        analysis finds (X in memory only); `prior.parallel_analysis` of the result is then that number.
     n_chains, n_warmup, n_draws, thin : int
         See above.
     init : str or Start

@@ -64,6 +64,9 @@ class Prior:
         noise_rate may also be one number for each feature (or sample).
     settled : bool
         Whether the rates are final numbers; set by the package itself.
+    parallel_analysis : int, optional
+        The number of factors that parallel analysis chose, where `fit_vi` or `sample` were given none; set by the
+        package itself.
 
     See Also
     --------
@@ -89,6 +92,7 @@ class Prior:
     loading_shape: Any = None
     loading_rate: Any = None
     settled: bool = field(default=False, repr=False)  # whether the rates are numbers for `Data.Y`: see in_units_of
+    parallel_analysis: int | None = field(default=None, repr=False)  # n_factors, where the data chose it
 
     @classmethod
     def paper(cls, **settings: Any) -> Prior:

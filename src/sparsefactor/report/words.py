@@ -11,7 +11,7 @@ from ..frames import strongest as strongest_names
 from ..heywood import heywood_sentence
 from ..posterior import MCMCPosterior, Status, VIPosterior
 from ..reading.names import shown
-from ..words import percent, plural
+from ..words import bound_sentence, percent, plural
 from .sections import Level
 
 MOST_TOLD = 5  # factors that the summary tells one by one
@@ -62,6 +62,8 @@ def story(p: VIPosterior | MCMCPosterior) -> list[str]:
             + (f"; {empty} more {'are' if empty > 1 else 'is'} empty." if empty else ".")
         )
     ]
+    if chosen := bound_sentence(p):
+        lines.append(chosen)
     shares, count = p.variance_explained(by="factor"), included(p)
     for k in range(min(K - empty, MOST_TOLD)):
         lines.append(

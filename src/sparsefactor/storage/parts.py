@@ -41,6 +41,7 @@ PRIOR_SCALARS = (
     "loading_rate",
     "n_modules",
     "factor_names",
+    "parallel_analysis",
 )
 
 Arrays = dict[str, NDArray[Any]]

@@ -150,7 +150,8 @@ def fit_vi(
     prior : Prior, optional
         What is known beforehand.
     n_factors : int, optional
-        Instead of a prior: at least as many factors as there may be, for the default prior.
+        Instead of a prior: the maximum number of factors, for the default prior. Without both, as many as parallel
+        analysis finds (X in memory only); `prior.parallel_analysis` of the result is then that number.
     search : "fast" or "thorough"
         "fast" makes one fit from factor analysis rotated by varimax: of all that was compared, its factors reappear
         most often in other samples of the same population. "thorough" looks for the highest ELBO: ten restarts, and
