@@ -27,7 +27,6 @@ import numpy as np
 
 import sparsefactor as sf
 from sparsefactor.diagnostics import judge
-from sparsefactor.vi import lineages
 
 from .sets import load
 
@@ -76,16 +75,8 @@ def raced(name: str, K: int, seed: int) -> dict[str, Any]:
     return fit(name, K, seed, n_trials=10)
 
 
-def long(name: str, K: int, seed: int) -> dict[str, Any]:
-    """A search with several times the default's patience."""
-    lineages.ROUND, lineages.PATIENCE, lineages.LAST_PATIENCE, lineages.MOST_HOPS, lineages.ENOUGH = (
-        120,
-        50,
-        300,
-        3000,
-        99,
-    )
-    return fit(name, K, 1000 + seed)
+def thorough(name: str, K: int, seed: int) -> dict[str, Any]:
+    return fit(name, K, seed, search="thorough")
 
 
 def chains(name: str, K: int, seed: int, seconds: float = 60.0) -> dict[str, Any]:
@@ -299,7 +290,7 @@ def main() -> None:
         results = run(sorted(tasks, key=lambda task: task[1][:3]), args.jobs, args.limit)
         show_held_out(results, choices)
     else:
-        results = run(tasks_of((long,), names, args.factors, args.seeds), args.jobs, args.limit)
+        results = run(tasks_of((thorough,), names, args.factors, args.seeds), args.jobs, args.limit)
         for r in results:
             key = f"{r['name']} {r['K']}"
             reference[key] = max(reference.get(key, -np.inf), r["elbo"])
