@@ -68,9 +68,10 @@ def superfluous(seed: int = 3, **changes) -> tuple[np.ndarray, sf.Prior]:
 )
 def test_emptying_finds_a_higher_optimum(monkeypatch, changes):
     X, prior = superfluous(**changes)
-    found = sf.fit_vi(X, prior, n_trials=4, tol=1e-3, activations="independent", center=False)
+    settings = {"init": "ica", "n_trials": 4, "tol": 1e-3, "activations": "independent", "center": False}
+    found = sf.fit_vi(X, prior, **settings)
     monkeypatch.setattr(Trial, "thin", lambda *_: False)
-    stuck = sf.fit_vi(X, prior, n_trials=4, tol=1e-3, activations="independent", center=False)
+    stuck = sf.fit_vi(X, prior, **settings)
     assert found.elbo > stuck.elbo + 1.0
     assert solid(found) < solid(stuck)
     assert np.all(np.diff(found.elbo_trace["elbo"]) >= 0)

@@ -167,7 +167,7 @@ def test_a_fit_does_not_write_through_links(tmp_path, monkeypatch):
     written = temporary_names(monkeypatch, folders[0], lambda: fit(folders[0], LARGE.X, checkpoint_seconds=0.0))
     outside = tmp_path / "outside"
     outside.write_text("mine")
-    for name in {"lock", "journal", "checkpoint", *written}:
+    for name in {"lock", "checkpoint", *written}:
         link = folders[1] / name
         link.unlink(missing_ok=True)
         link.symlink_to(outside)

@@ -50,7 +50,7 @@ def test_vi_tells_each_iteration_and_changes_nothing() -> None:
     assert (last.best_trial, last.best_elbo) == (int(p.trials.query("won")["trial"].iloc[0]), p.elbo)
     assert last.elbo == p.elbo
     phases = list(dict.fromkeys(now.phase for now in seen))
-    assert phases == ["race", "climb", "search", "polish"]
+    assert phases == ["start", "race", "climb", "search", "polish"]
     assert {now.trial for now in seen} == set(range(10))
     assert last.n_proposals == p.record["search"]["proposals"] > 0
     best = np.array([now.best_elbo for now in seen])

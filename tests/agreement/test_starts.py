@@ -8,7 +8,7 @@ from tests.agreement.cases import assert_close, make_case
 from tests.agreement.engines import ENGINES
 
 from sparsefactor.kernels.contract import RowStream
-from sparsefactor.start import INITS, StartMaker
+from sparsefactor.start import MADE, StartMaker
 
 RNG = np.random.default_rng(0)
 STREAM = RowStream(*map(np.uint64, (5, 6, 7)))
@@ -79,7 +79,7 @@ def test_random_loadings_are_named_by_row(build):
     assert_close(host(short, short.start_normals(9, 2.0, STREAM)), normals[:150], "rows")
 
 
-@pytest.mark.parametrize("name", INITS[1:])
+@pytest.mark.parametrize("name", MADE)
 def test_blocks_do_not_change_a_start(name):
     case = make_case("several tiles", "feature")
     whole, parts = (

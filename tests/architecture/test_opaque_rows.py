@@ -18,7 +18,6 @@ MAY_READ = {
     "vi/result.py": {"mu", "s2", "eta", "L", "tau", "member", "within", "base", "base_var"},  # of what it fetched
     "vi/watch.py": {"mu", "eta"},
     "vi/modules.py": {"member"},
-    "vi/journal.py": {"mu"},  # of what it fetched
     "mcmc/chain.py": {"L", "Z", "tau", "base"},
     "mcmc/watch.py": {"L", "Z"},
     "mcmc/run_folder.py": {"Y", "observed"},  # the data's digest

@@ -87,6 +87,7 @@ def writer_of(suffix: str) -> Any:
             return pyarrow
         if suffix == ".xlsx":
             import openpyxl
+            import openpyxl.utils.exceptions
 
             return openpyxl
     except ImportError as problem:
@@ -111,13 +112,14 @@ def write_table(frame: pandas.DataFrame, out: Path, index: bool = True) -> None:
 def write_sheets(frames: Mapping[str, pandas.DataFrame], out: Path, index: bool = True) -> None:
     """Write a sheet for each frame. Names are text: one that begins with "=" does not become a formula."""
     import pandas as pd
-    from openpyxl.utils.exceptions import IllegalCharacterError
+
+    illegal = writer_of(".xlsx").utils.exceptions.IllegalCharacterError
 
     with pd.ExcelWriter(out, engine="openpyxl") as book:
         for name, frame in frames.items():
             try:
                 frame.to_excel(book, sheet_name=name[:LONGEST_TITLE], index=index)
-            except IllegalCharacterError as problem:
+            except illegal as problem:
                 raise ValueError(
                     f"names in .xlsx must not hold control characters; one does ({shown(problem)}); pass another "
                     "--out, such as .csv or .parquet"

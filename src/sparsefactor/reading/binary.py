@@ -57,12 +57,23 @@ def read_npy(path: Path, choices: Choices) -> Parts:
     return Parts(np.array(numbers(array, path)), None, None, "NumPy array")
 
 
-def read_arrow(path: Path, choices: Choices) -> Parts:
-    kind = format_of(path)
+def arrow(path: Path) -> Any:
+    """pyarrow with its parts, where it is installed."""
     try:
         import pyarrow
+        import pyarrow.compute
+        import pyarrow.dataset
+        import pyarrow.feather
+        import pyarrow.ipc
+        import pyarrow.parquet
     except ImportError as problem:
         raise needs(f"reading {path.name}", "pyarrow", "files", problem) from problem
+    return pyarrow
+
+
+def read_arrow(path: Path, choices: Choices) -> Parts:
+    kind = format_of(path)
+    pyarrow = arrow(path)
     try:
         table = (_parquet if kind == "parquet" else _feather)(path, choices.limit)
         _check_words(table, path)
@@ -73,8 +84,7 @@ def read_arrow(path: Path, choices: Choices) -> Parts:
 
 
 def _parquet(path: Path, limit: int) -> Any:
-    from pyarrow import parquet
-
+    parquet = arrow(path).parquet
     with parquet.ParquetFile(path) as file:
         about = file.metadata
         groups = [about.row_group(i) for i in range(about.num_row_groups)]
@@ -87,8 +97,7 @@ def _parquet(path: Path, limit: int) -> Any:
 
 
 def _feather(path: Path, limit: int) -> Any:
-    from pyarrow import dataset, feather
-
+    dataset, feather = arrow(path).dataset, arrow(path).feather
     with path.open("rb") as file:
         first_version = file.read(4) == b"FEA1"  # never compressed
     if not first_version:
@@ -103,8 +112,7 @@ def _is_text(kind: Any) -> bool:
 
 def _check_words(table: Any, path: Path) -> None:
     """Refuse texts that are too long for names, before they are repeated."""
-    import pyarrow.compute as pc
-
+    pc = arrow(path).compute
     for name, column in zip(table.column_names, table.columns, strict=True):
         for chunk in column.chunks:
             words = getattr(chunk, "dictionary", None)

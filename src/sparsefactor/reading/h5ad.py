@@ -21,10 +21,7 @@ LAYOUTS = ("csr_matrix", "csc_matrix")
 
 
 def read_h5ad(path: Path, choices: Choices) -> Parts:
-    try:
-        import h5py
-    except ImportError as problem:
-        raise needs(f"reading {path.name}", "h5py", "files", problem) from problem
+    h5py = library(path)
     try:
         with h5py.File(path, "r") as file:
             if not {"X", "obs", "var"} <= file.keys():
@@ -95,9 +92,17 @@ def _sparse(X: Any, path: Path, limit: int) -> NDArray[np.float64]:
     return numbers(kind((data, indices, indptr), shape=(n_rows, n_columns)).toarray(), path)
 
 
-def _names(group: Any, size: int, path: Path, limit: int) -> list[str]:
-    import h5py
+def library(path: Path) -> Any:
+    """h5py, where it is installed."""
+    try:
+        import h5py
+    except ImportError as problem:
+        raise needs(f"reading {path.name}", "h5py", "files", problem) from problem
+    return h5py
 
+
+def _names(group: Any, size: int, path: Path, limit: int) -> list[str]:
+    h5py = library(path)
     key = group.attrs.get("_index", "_index")
     table = isinstance(group, h5py.Group) and isinstance(key, str) and "/" not in key and key in group
     found = member(group, key, path.name) if table else None

@@ -34,12 +34,15 @@ SPECIAL = (254, 255)  # which have no flags
 def read_rds(path: Path, choices: Choices) -> Parts:
     try:
         import rdata
+        from rdata.parser import DEFAULT_ALTREP_MAP
     except ImportError as problem:
         raise needs(f"reading {path.name}", "rdata", "files", problem) from problem
     content = read_whole(path, choices.limit)
     try:
         check_objects(content, path, choices.limit)
-        found = rdata.read_rds(io.BytesIO(content), altrep_constructor_dict=_sequences(path, choices.limit))
+        found = rdata.read_rds(
+            io.BytesIO(content), altrep_constructor_dict=_sequences(DEFAULT_ALTREP_MAP, path, choices.limit)
+        )
     except (TooLargeError, MemoryError):
         raise
     except Exception as problem:  # of many kinds, where a file is damaged
@@ -156,10 +159,8 @@ def _children(source: Binary | Lines) -> int:
     return attributes
 
 
-def _sequences(path: Path, limit: int) -> dict[bytes, Callable[[Any], Any]]:
+def _sequences(known: Any, path: Path, limit: int) -> dict[bytes, Callable[[Any], Any]]:
     """R's short forms, such as 1:n, which say how long they are; all of them together must fit."""
-    from rdata.parser import DEFAULT_ALTREP_MAP
-
     made = 0
 
     def bounded(make: Callable[[Any], Any], length: Callable[[Any], int], size: int) -> Callable[[Any], Any]:
@@ -172,7 +173,7 @@ def _sequences(path: Path, limit: int) -> dict[bytes, Callable[[Any], Any]]:
 
         return expand
 
-    known = dict(DEFAULT_ALTREP_MAP)
+    known = dict(known)
     for name in (b"compact_intseq", b"compact_realseq"):
         known[name] = bounded(known[name], lambda state: int(state.value[0]), 4 * NUMBER_BYTES)
     known[b"deferred_string"] = bounded(

@@ -33,6 +33,8 @@ KNOWN = {"NONE": NONE, "NOWHERE": NOWHERE}
 class Serial:
     """This thread, one task after another."""
 
+    remote = False  # whether tasks are made by other processes
+
     def map(self, search: Search, task: str, trials: Sequence[Trial], *args: Any) -> list[Trial]:
         """The trials that `task` returns. args: of all tasks, or a range with one number for each."""
         return [getattr(search, task)(trial, *own) for trial, own in spread(trials, args)]
@@ -76,6 +78,8 @@ class Threads(Serial):
 
 class Workers(Serial):
     """The workers of a cluster, to which the data were sent; `jobs` makes calls there."""
+
+    remote = True
 
     def __init__(self, jobs: Any) -> None:
         self.jobs = jobs

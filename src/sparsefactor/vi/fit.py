@@ -353,7 +353,9 @@ def _search_on(
     cavi = CAVI(data, one_module(prior), engine, joint=options.activations == "joint")
     trials: list[Trial] = []
     watcher = Watcher(trials, data.unit, elbo_shift(data), options.callback, bars, over)
-    search = Search(cavi, options, watcher, choose_executor(cavi, watcher, jobs))
+    # Modules are found by inclusions, which must have converged for that.
+    early = prior.n_modules == 1
+    search = Search(cavi, options, watcher, choose_executor(cavi, watcher, jobs), may_stop_early=early)
     if checkpoints is not None:
         checkpoints.follow(search)
     averaged, ended = trials, None
@@ -376,7 +378,7 @@ def _search_on(
             trial.restore_best()
         winner = best_under_modules(trials, tried, prior.n_modules) if prior.n_modules > 1 else best_of(trials)
         trials[winner.number] = winner
-        averaged = [trial for trial in trials if trial.status is Status.CONVERGED] or [winner]
+        averaged = [trial for trial in trials if trial.status is Status.CONVERGED and trial.finished] or [winner]
         reason = Status.INTERRUPTED
         if isinstance(end, Stopped):
             reason = Status.TIME_LIMIT if over is not None and over() else Status.STOPPED
@@ -384,7 +386,8 @@ def _search_on(
         # A proposal that was cut short leaves an optimum that stands.
         stands = reason is Status.TIME_LIMIT and watcher.phase == "search" and winner.status is Status.CONVERGED
         for trial in trials:
-            trial.status = trial.status or reason
+            unfinished = trial.status is None or (trial.status is Status.CONVERGED and not trial.finished)
+            trial.status = reason if unfinished else trial.status
         winner.status = Status.CONVERGED if stands else reason
     status = winner.status or Status.MAX_ITER
     watcher.end(winner, status)

@@ -11,7 +11,7 @@ a search that was interrupted continues from its checkpoint to the same result.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..start import PORTFOLIO, Start, StartMaker, given, own_start
@@ -42,9 +42,12 @@ PROPOSAL_ITERATIONS = 1000  # of the climb after a proposal
 class Search:
     """The search of one fit. `trials` holds all restarts so far, also when it is interrupted."""
 
-    def __init__(self, cavi: CAVI, options: Any, watcher: Watcher, executor: Serial, save: Any = None) -> None:
-        """save: called with the search now and then, to write a checkpoint."""
-        self.cavi, self.options, self.watcher, self.executor, self.save = cavi, options, watcher, executor, save
+    def __init__(
+        self, cavi: CAVI, options: Any, watcher: Watcher, executor: Serial, *, may_stop_early: bool = True
+    ) -> None:
+        self.cavi, self.options, self.watcher, self.executor = cavi, options, watcher, executor
+        self.may_stop_early = may_stop_early
+        self.save: Callable[[Search], None] | None = None  # called after each round of proposals
         self.trials: list[Trial] = watcher.trials
         self.proposals, self.failures, self.agreeing = 0, 0, 0
         self.maker = StartMaker(cavi.engine, options.seed)
@@ -77,7 +80,7 @@ class Search:
         samples of the same population do not confirm.
         """
         options, n = self.options, self.n_restarts + len(given(self.options.init))
-        plain = options.tol == "auto" and options.accelerate and not self.thorough
+        plain = self.may_stop_early and options.tol == "auto" and options.accelerate and not self.thorough
         return plain and n == 1 and self.cavi.prior.learns_inclusion
 
     @property
@@ -128,6 +131,8 @@ class Search:
             accelerate = self.options.accelerate
             trial = Trial(number, start.name, cavi, state, accelerate=accelerate, tell=tell, check=self.watcher.check)
             self.trials.append(trial)
+            if not self.executor.remote:  # so that there is a state to keep from the first restart on
+                trial.advance(min(LAPS[0][0], self.options.max_iter), self.coarse)
 
     def make_start(self, number: int) -> Start:
         init = self.options.init if isinstance(self.options.init, str) else "auto"

@@ -52,7 +52,7 @@ class VIProgress(Moment):
     >>> phases = []
     >>> p = sf.fit_vi(sim.X, n_factors=2, callback=lambda now: phases.append(now.phase))
     >>> phases[0], phases[-1]
-    ('climb', 'climb')
+    ('start', 'climb')
     """
 
     phase: str
