@@ -78,6 +78,6 @@ def _digest(parts: dict[str, Any]) -> str:
 
 def _damaged(path: Path, kind: Kind) -> ValueError:
     return ValueError(
-        f"a {kind.name}'s {kind.file} must be as {kind.writer} of this version wrote it; {str(path)!r} is damaged, was "
+        f"a {kind.name}'s {kind.file} must be as {kind.writer} wrote it; {str(path)!r} is damaged, was "
         "edited, or is another version's or program's; restore it from a copy, or pass another path"
     )
