@@ -6,7 +6,7 @@ PY     := $(VENV)/bin/python
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow test-scverse lint bench quality docs clean
+.PHONY: help demo test test-slow test-scverse lint bench bench-guard quality docs clean
 
 help:
 	@echo "make demo       install into $(VENV) and run the main job; results in demo-output/"
@@ -14,6 +14,7 @@ help:
 	@echo "make test-scverse   tests with AnnData, MuData and scanpy, in a .venv of their own"
 	@echo "make lint       ruff, mypy and the direction of imports"
 	@echo "make bench      measure what is fast, beside the last commit (AGAINST=REF: another)"
+	@echo "make bench-guard    name what became slower than recorded (4 minutes)"
 	@echo "make quality    compare methods on real and simulated tables (QUALITY=--quick: 3 minutes)"
 	@echo "make docs       build the documentation into site/"
 	@echo "make clean      remove what the targets made, except $(VENV)"
@@ -58,6 +59,9 @@ lint: $(VENV)/.installed-dev
 AGAINST ?= HEAD
 bench: $(VENV)/.installed-test
 	$(PY) -m benchmarks --against $(AGAINST)
+
+bench-guard: $(VENV)/.installed-test
+	$(PY) -m benchmarks.guard
 
 quality: $(VENV)/.installed-quality
 	$(PY) -m benchmarks.quality $(QUALITY)

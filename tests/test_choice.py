@@ -168,7 +168,7 @@ def test_fits_start_from_one_another_within_a_mask_alone(monkeypatch):
         return p
 
     monkeypatch.setitem(METHODS, "vi", watched)
-    sf.compare(simulated().X, PRIORS, **QUICK)
+    sf.compare(simulated().X, PRIORS, warm_start=True, **QUICK)
     assert len({held.tobytes() for held, _, _ in fits}) == 3  # a mask each
     assert [start is None for _, start, _ in fits] == [True] * 3 + [False] * 6
     for held, start, _ in fits[3:]:
@@ -181,14 +181,14 @@ def test_fits_start_from_one_another_within_a_mask_alone(monkeypatch):
         ]
         assert origin.shape[1] in (2, 4)
     fits.clear()
-    sf.compare(simulated().X, PRIORS, warm_start=False, **QUICK)
+    sf.compare(simulated().X, PRIORS, **QUICK)
     assert all(start is None for _, start, _ in fits)
 
 
 def test_starts_from_one_another_change_no_choice(comparison):
-    afresh = sf.compare(simulated().X, PRIORS, warm_start=False, **QUICK)
-    assert afresh.choice == comparison.choice
-    np.testing.assert_allclose(afresh.table["log_density"], comparison.table["log_density"], atol=1e-3)
+    warm = sf.compare(simulated().X, PRIORS, warm_start=True, **QUICK)
+    assert warm.choice == comparison.choice
+    np.testing.assert_allclose(warm.table["log_density"], comparison.table["log_density"], atol=1e-3)
 
 
 def test_an_end_that_was_lost_is_made_again(tmp_path: Path, comparison):
@@ -197,15 +197,16 @@ def test_an_end_that_was_lost_is_made_again(tmp_path: Path, comparison):
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        sf.compare(simulated().X, PRIORS, path=tmp_path, progress=stop, **QUICK)
+        sf.compare(simulated().X, PRIORS, path=tmp_path, progress=stop, warm_start=True, **QUICK)
     ends = list(tmp_path.glob("*.npz"))
     assert ends
     ends[0].unlink()
     if len(ends) > 1:
         ends[1].write_bytes(b"damaged")
-    done = sf.compare(simulated().X, PRIORS, path=tmp_path, **QUICK)
+    done = sf.compare(simulated().X, PRIORS, path=tmp_path, warm_start=True, **QUICK)
     columns = ["prior", "mask", "error", "log_density"]
-    pd.testing.assert_frame_equal(done.runs[columns], comparison.runs[columns])
+    expected = sf.compare(simulated().X, PRIORS, warm_start=True, **QUICK)
+    pd.testing.assert_frame_equal(done.runs[columns], expected.runs[columns])
     assert not list(tmp_path.glob("*.npz"))
 
 
