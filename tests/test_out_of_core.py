@@ -132,7 +132,7 @@ def test_blocks_keep_no_more_than_their_rows(rounds, sim):
 def test_covariates_and_views(rounds, tmp_path, sim):
     prior = sf.Prior(n_factors=3, inclusion=sf.Beta(1, 1), groups=np.where(np.arange(G) % 3, "a", "b"))
     age = np.random.default_rng(0).standard_normal((N, 1))
-    settings = {"n_trials": 1, "max_iter": 30, "covariates": age, "covariate_loadings": "slab"}
+    settings = {"n_trials": 1, "max_iter": 30, "tol": 1e-6, "covariates": age, "covariate_loadings": "slab"}
     path = stored(tmp_path / "x.zarr", sim.X)
     with pytest.warns(sf.ConvergenceWarning):
         expected = sf.fit_vi(sim.X, prior, **settings)

@@ -119,11 +119,11 @@ def test_starts_of_data_with_covariates_are_those_of_what_these_leave():
     assert np.abs(whole.L).max() > 10 * np.abs(made.L).max()  # negative control
 
 
-def test_starts_of_ones_own_race_beside_the_portfolio():
+def test_starts_of_ones_own_come_besides_the_others():
     sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.3], snr=4, seed=0)
     own = sf.Start("mine", sim.loadings, sim.activations.T)
     p = sf.fit_vi(sim.X, n_factors=2, init=[own, own._replace(name="again")], n_trials=3)
-    assert list(p.trials["start"]) == ["mine", "again", "ica", "varimax", "rotation"]
+    assert list(p.trials["start"]) == ["mine", "again", "factor_analysis", "ica", "varimax"]
     assert p.record["settings"]["init"] == ["mine", "again"]
     with pytest.raises(ValueError, match="a Start must have L of shape"):
         sf.fit_vi(sim.X, n_factors=3, init=[own])

@@ -121,11 +121,11 @@ class VIPosterior(Posterior):
                 'search="thorough", or refine, looks for a solution with a higher ELBO.'
             )
         if not proposals:
-            text = f"{agreeing} of {finalists} restarts that ran to convergence reached this solution"
+            reached = f"{agreeing} of {finalists} restarts that ran to convergence reached this solution"
+            text = reached if finalists > 1 else f"The best of {restarts} restarts; the others were dropped early"
             return text + ("." if agreeing > 1 else '; search="thorough", or refine, looks for a better one.')
-        if agreeing > 1:
-            text = f"{agreeing} of {finalists} restarts reached this solution; "
-        else:
+        text = f"{agreeing} of {finalists} restarts reached this solution; "
+        if facts.get("improved", 0):
             text = f"This solution improves on those of {restarts} restarts; "
         if facts.get("ended", "complete") != "complete":
             return text + f"the search was ended after {proposals} attempts to improve it; refine continues."

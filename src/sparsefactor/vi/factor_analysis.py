@@ -8,6 +8,8 @@ reappear most often in other samples of the same population (docs/results.md).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -17,18 +19,23 @@ from ..kernels.noise import row_stream
 from ..start import Leading, Start, StartMaker, rotate_varimax
 from .cavi import CAVI, VIState
 from .trial import Tolerance, Trial
+from .watch import Stopped
 
 DENSE = 1.0 - 1e-9  # inclusion probability: the prior needs one below 1
 SWEEPS = 20  # accelerated; 50 or 200 change no figure of the yardstick
 
 
-def factor_analysis_start(cavi: CAVI, maker: StartMaker) -> Start:
-    """Loadings and activations of a dense factor analysis after a varimax rotation."""
+def factor_analysis_start(cavi: CAVI, maker: StartMaker, check: Callable[[Trial], None] | None = None) -> Start:
+    """Loadings and activations of a dense factor analysis after a varimax rotation.
+
+    check: called now and then; where it raises `Stopped`, the start is made from the state so far.
+    """
     prior = replace(cavi.prior, n_factors=cavi.prior.K, inclusion=DENSE, n_modules=1)
     dense = CAVI(cavi.data, prior, cavi.engine.with_prior(prior), joint=True)
     first = maker.rotated("svd", np.eye(maker.leading.rank))
-    trial = Trial(0, "factor_analysis", dense, dense.start(first.L, first.F), accelerate=True)
-    trial.advance(SWEEPS, Tolerance(0.0, 0.0))
+    trial = Trial(0, "factor_analysis", dense, dense.start(first.L, first.F), accelerate=True, check=check)
+    with suppress(Stopped):
+        trial.advance(SWEEPS, Tolerance(0.0, 0.0))
     F, root = whiten(trial.state)
     L = dense.engine.vi_scatter(trial.state.rows, np.zeros(0), 0.0, 0.0, row_stream(np.random.default_rng(0)))
     L = dense.engine.start_turn(L, root)

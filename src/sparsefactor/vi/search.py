@@ -49,7 +49,7 @@ class Search:
         self.may_stop_early = may_stop_early
         self.save: Callable[[Search], None] | None = None  # called after each round of proposals
         self.trials: list[Trial] = watcher.trials
-        self.proposals, self.failures, self.agreeing = 0, 0, 0
+        self.proposals, self.failures, self.agreeing, self.improved = 0, 0, 0, 0
         self.maker = StartMaker(cavi.engine, options.seed)
 
     # ---- settings that depend on the prior ------------------------------------------------------------------------
@@ -138,7 +138,7 @@ class Search:
         init = self.options.init if isinstance(self.options.init, str) else "auto"
         name = PORTFOLIO[number % len(PORTFOLIO)] if init == "auto" else init
         if name == "factor_analysis":
-            return factor_analysis_start(self.cavi, self.maker)
+            return factor_analysis_start(self.cavi, self.maker, self.watcher.check)
         return self.maker.make(name, number)
 
     def race(self) -> list[Trial]:
@@ -175,7 +175,7 @@ class Search:
             if top.elbo > best.elbo + self.near(WORTH, best):
                 best.state, best.status, best.iterations = top.state, top.status, best.iterations + top.iterations
                 best.trace.append((best.iterations, best.elbo, best.seconds))
-                self.failures, self.agreeing = 0, 1
+                self.failures, self.agreeing, self.improved = 0, 1, self.improved + 1
             best.seconds += sum(trial.seconds for trial in found)
             if self.save is not None:
                 self.save(self)
@@ -193,6 +193,7 @@ class Search:
             "finalists": len(climbed),
             "agreeing": max(self.agreeing, 1),
             "proposals": self.proposals,
+            "improved": self.improved,
             "early": self.early,
             "ended": ended or "complete",
         }
