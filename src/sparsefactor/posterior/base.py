@@ -193,7 +193,8 @@ class Posterior(Asking):
         Returns
         -------
         float, or array of shape (n_factors,), (n_features,) or (n_groups, n_factors)
-            NaN for a feature, or a group, that is constant.
+            NaN for a feature, or a group, that is constant or varies by less than 1e-150 of the data's root mean
+            square, and in total where all features are constant (data that were not centred).
 
         Examples
         --------
