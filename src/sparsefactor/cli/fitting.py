@@ -16,6 +16,7 @@ import typer
 import sparsefactor as sf
 
 from ..reading import Choices, Table
+from ..words import warnings_about
 from . import console
 from .app import command
 from .console import INTERRUPTED, NOT_TRUSTED, answer, note, seconds_since, under_way, warn
@@ -100,6 +101,7 @@ def fit(
     facts = {"out": out, "elbo": p.elbo, "status": p.status.name, "converged": p.converged, "certainty": sure}
     facts["read"] = data.facts()
     answer(f"{out}: ELBO {p.elbo:,.3f}; {p.status.name.lower()} after {seconds_since(begin)}", facts)
+    _warn_about(p)
     if p.status is sf.Status.INTERRUPTED:
         warn(f"Interrupted: the best state so far is in {out}; the same command fits again from the start.")
         raise typer.Exit(INTERRUPTED)
@@ -182,6 +184,7 @@ def sample(
     where = folder if out is None else out
     facts = {"out": where, "chains": chains, "draws": draws, "ok": found.ok, "verdict": verdict, **worst}
     answer(f"{where}: {chains} chains of {draws} draws\n{verdict}", {**facts, "read": data.facts()})
+    _warn_about(p)
     if found.ok:
         if own:
             shutil.rmtree(folder)
@@ -220,6 +223,11 @@ def _sampled(data: Table, prior: sf.Prior, **settings: Any) -> sf.MCMCPosterior:
 def _said() -> str:
     """The command as it was given."""
     return shlex.join(["sparsefactor", *sys.argv[1:]])
+
+
+def _warn_about(p: sf.VIPosterior | sf.MCMCPosterior) -> None:
+    for said in warnings_about(p):
+        warn(as_options(said))
 
 
 def _next(out: Path) -> None:

@@ -153,7 +153,7 @@ class Posterior(Asking):
             Columns name (where the prior names factors), features (how many are in), strongest (their names),
             share_of_variance (see `variance_explained`),
             stability (of variational inference: the share of other trials that found it), r_hat (of draws: the worst
-            of what belongs to it).
+            of what belongs to it), and, where a few samples hold nearly all of a factor, dominated_by (their names).
 
         Examples
         --------
