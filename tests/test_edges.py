@@ -192,6 +192,11 @@ def test_what_cannot_have_finite_draws_is_refused_before_any_work(case, run):
 def test_values_beyond_the_range_are_refused():
     with pytest.raises(ValueError, match="must not exceed 1e\\+150 in magnitude"):
         sf.fit_vi(scaled(1e151), sf.Prior(n_factors=2))
+    for run in (sf.fit_vi, sf.sample):
+        with pytest.raises(ValueError, match=r"root mean square .* must be at least 1e-151.*got 9\.5e-161; rescale X"):
+            run(scaled(1e-160), sf.Prior(n_factors=2))
+    with pytest.raises(ValueError, match=r"entries must lie in the range of float32; .*; rescale X, or use float64"):
+        sf.fit_vi(scaled(1e-60), sf.Prior(n_factors=2), dtype=np.float32)
 
 
 def test_ctrl_c_keeps_the_best_state_so_far(tmp_path):

@@ -93,6 +93,36 @@ def test_a_constant_feature_has_none() -> None:
     assert np.all(np.delete(sums.total, 3) > 0.1)
 
 
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize(("scale", "offset"), [(1e149, 0.0), (1e140, 1e140), (1e-150, 0.0), (1e-6, 1e3), (1.0, 1e10)])
+def test_shares_do_not_depend_on_units_and_offsets(scale, offset, missing) -> None:
+    X = HOLES if missing else SIM.X
+    plain, other = (sf.fit_vi(values, PRIOR, n_trials=1, seed=0) for values in (X, scale * X + offset))
+    for by in (None, "factor", "feature"):
+        np.testing.assert_allclose(other.variance_explained(by=by), plain.variance_explained(by=by), rtol=0, atol=1e-4)
+    np.testing.assert_array_equal(other.empty, plain.empty)
+
+
+def test_shares_of_draws_do_not_depend_on_units() -> None:
+    options = {"n_chains": 1, "n_warmup": 20, "n_draws": 20, "init": "varimax", "seed": 0, "progress": False}
+    plain, other = (sf.sample(scale * SIM.X, PRIOR, **options) for scale in (1.0, 1e140))
+    np.testing.assert_allclose(other.variance_explained(by="feature"), plain.variance_explained(by="feature"), atol=0.1)
+
+
+def test_single_precision_keeps_features_with_a_large_mean() -> None:
+    """Means are removed in double precision, so that they do not limit what is left."""
+    plain, other = (sf.fit_vi(SIM.X + mean, PRIOR, n_trials=1, dtype=np.float32) for mean in (0.0, 1e7))
+    np.testing.assert_allclose(
+        other.variance_explained(by="feature"), plain.variance_explained(by="feature"), atol=1e-3
+    )
+
+
+def test_data_that_do_not_vary_around_their_means_have_no_share() -> None:
+    p = sf.fit_vi(np.tile(np.arange(5.0), (7, 1)), sf.Prior(n_factors=2), n_trials=1, center=False)
+    assert np.isnan(p.variance_explained())
+    assert np.isnan(p.variance_explained(by="factor")).all()
+
+
 def test_what_is_empty() -> None:
     total = np.ones(60)
     np.testing.assert_array_equal(is_empty([0.5, 1.1e-2, 0.9e-2, 0.0], total), [False, False, True, True])

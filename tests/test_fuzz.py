@@ -40,6 +40,12 @@ matrices = st.one_of(
     st.lists(st.lists(st.floats(-1, 1), max_size=3), max_size=3),
     odd_numbers,
 )
+extreme = st.builds(
+    lambda X, scale, offset: X * scale + offset,
+    hnp.arrays(np.float64, st.tuples(st.integers(2, 7), st.integers(2, 6)), elements=st.floats(-5, 5)),
+    st.sampled_from([1e-310, 1e-200, 1e-155, 1e-145, 1e-6, 1e140, 1e149]),
+    st.sampled_from([0.0, 1e6, 1e12, 1e140]),
+)
 
 
 def refused(call) -> bool:
@@ -82,6 +88,9 @@ def check_fit(X, arguments, options) -> None:
             assert np.isfinite(values).all()
         assert np.all((p.inclusion_prob >= 0) & (p.inclusion_prob <= 1))
         assert np.isfinite(p.elbo)
+        varies = p.fit_sums.total > 0
+        for by, defined in ((None, varies.any()), ("factor", varies.any()), ("feature", varies)):
+            assert np.all(np.isfinite(p.variance_explained(by=by)) | ~defined)
 
 
 prior_names = ("n_factors", "inclusion", "n_modules", "noise", "noise_shape", "noise_rate", "loading_shape")
@@ -122,6 +131,12 @@ def test_any_fit(X, arguments, options):
     check_fit(X, arguments, options)
 
 
+@QUICK
+@given(extreme, likely_priors)
+def test_any_units(X, arguments):
+    check_fit(X, arguments, {})
+
+
 @pytest.mark.slow
 @LONG
 @given(matrices, odd_priors)
@@ -132,6 +147,6 @@ def test_any_matrix_and_prior_at_length(X, arguments):
 
 @pytest.mark.slow
 @settings(LONG, max_examples=1500)
-@given(matrices, st.one_of(likely_priors, odd_priors), odd_options)
+@given(st.one_of(matrices, extreme), st.one_of(likely_priors, odd_priors), odd_options)
 def test_any_fit_at_length(X, arguments, options):
     check_fit(X, arguments, options)

@@ -31,7 +31,7 @@ def fitted(scale: float, standardised: bool) -> sf.VIPosterior:
     return sf.fit_vi(with_copies(scale), n_factors=4, scale=standardised, seed=0)
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e-3])
+@pytest.mark.parametrize("scale", [1.0, 1e-6, 1e6, 1e140])
 @pytest.mark.parametrize("standardised", [False, True])
 def test_near_copies_are_named_in_any_units(scale: float, standardised: bool) -> None:
     p = fitted(scale, standardised)
@@ -44,8 +44,9 @@ def test_near_copies_are_named_in_any_units(scale: float, standardised: bool) ->
 
 
 def test_the_share_is_the_noise_over_the_variance() -> None:
-    X, p = with_copies(), fitted(1.0, False)
-    np.testing.assert_allclose(noise_share(p), 1.0 / p.noise_precision_mean / X.var(axis=0), rtol=1e-9)
+    for scale in (1.0, 1e6):
+        X, p = with_copies(scale), fitted(scale, False)
+        np.testing.assert_allclose(noise_share(p), 1.0 / p.noise_precision_mean / X.var(axis=0), rtol=1e-9)
 
 
 def test_ordinary_features_and_other_noise_are_not_named() -> None:

@@ -103,6 +103,38 @@ def test_transform_follows_the_formula_for_any_missing_pattern():
         np.testing.assert_allclose(sd[j], np.sqrt(np.diag(V)), rtol=1e-10)
 
 
+@pytest.mark.parametrize("fit", ["vi", "mcmc"])
+@pytest.mark.parametrize("scale", [1.0, 1e100])
+def test_a_sample_at_the_means_has_a_noise_of_its_own(fit, scale):
+    """It has no variance that the rate of its noise's prior could be in units of."""
+    prior = Prior(n_factors=2, inclusion=0.4, noise="sample")
+    X = scale * simulated().X
+    if fit == "vi":
+        p = sf.fit_vi(X, prior, n_trials=1)
+    else:
+        p = sf.sample(X, prior, n_chains=1, n_warmup=50, n_draws=50, init="varimax")
+    means = np.vstack([p.labels.offset, p.labels.offset])
+    means[1, 1:] = np.nan
+    mean, sd = p.transform(means, return_sd=True)
+    np.testing.assert_allclose(mean, 0.0, atol=1e-9)
+    assert np.all((sd > 0) & (sd <= 1))
+    density = p.log_density(means)
+    assert np.all(np.isfinite(density))
+    assert density[0] > p.log_density(X).max()
+    filled, deviation = p.impute(means, return_sd=True)
+    assert np.isfinite(filled).all()
+    assert np.all((deviation[1, 1:] > 0) & (deviation[1, 1:] < 10 * X.std()))
+
+
+def test_a_training_sample_at_the_means_keeps_about_its_noise():
+    X = simulated().X
+    X[0] = np.delete(X, 0, axis=0).mean(axis=0)
+    p = sf.fit_vi(X, Prior(n_factors=2, inclusion=0.4, noise="sample"), n_trials=1, tol=1e-13, rtol=0)
+    mean, sd = p.transform(X[:1], return_sd=True)
+    np.testing.assert_allclose(mean, p.activations_mean[:1], atol=1e-6)
+    np.testing.assert_allclose(sd, p.activations_sd[:1], rtol=0.1)
+
+
 def test_uncertain_loadings_shrink_activations():
     p = vi_fit("feature", "joint")
     X = simulated(seed=9).X - p.labels.offset
@@ -132,7 +164,7 @@ def test_a_samples_own_noise_is_integrated_out():
     rng = np.random.default_rng(0)
     L, y = rng.standard_normal((7, 2)), rng.standard_normal(7)
     prior = Prior(n_factors=2, noise="sample", noise_shape=1.5, noise_rate=0.7)
-    found = over_noise((L.T @ L)[None], (L.T @ y)[None], np.array([y @ y]), np.array([7.0]), prior)
+    found = over_noise((L.T @ L)[None], (L.T @ y)[None], np.array([y @ y]), np.array([7.0]), prior, np.array([0.7]))
 
     def integrand(u: float, what: str) -> float:
         tau = np.exp(u)

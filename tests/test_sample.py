@@ -81,6 +81,17 @@ def test_chains_from_one_start_have_their_own_randomness(easy):
     assert not np.array_equal(L[0], L[1])
 
 
+def test_chains_start_at_a_posterior(easy):
+    """At the means of a fit, without a search of their own: the same chains as from a Start with these."""
+    vi = sf.fit_vi(easy.X, PRIOR, n_trials=2, seed=0)
+    mc = sf.sample(easy.X, vi.prior, init=vi, **SHORT)
+    same = sf.sample(easy.X, vi.prior, init=sf.Start("vi", vi.loadings_mean, vi.activations_mean.T), **SHORT)
+    np.testing.assert_array_equal(mc.loadings_mean, same.loadings_mean)
+    assert np.all(sf.match(mc, vi).similarity > 0.95)
+    with pytest.raises(ValueError, match=r"a Start must have L of shape"):
+        sf.sample(easy.X[:-1], vi.prior, init=vi, **SHORT)
+
+
 def test_missing_entries_have_no_influence(easy):
     X = easy.X.copy()
     X[np.random.default_rng(0).random(X.shape) < 0.2] = np.nan

@@ -46,6 +46,7 @@ class FitSums:
     group: NDArray[np.int64] | None = None
     group_cross: Array | None = None
     group_size: Array | None = None
+    unit: float = 1.0  # what the data were divided by for these sums, besides their scaling: see `Data`
 
     def take(self, order: ArrayLike) -> FitSums:
         """The factors in another order; signs do not matter."""
@@ -157,6 +158,7 @@ def fit_sums(
         group=own,
         group_cross=None if own is None else cross,
         group_size=None if own is None else size,
+        unit=data.unit,
     )
 
 
@@ -198,15 +200,16 @@ def variance_explained(sums: FitSums, by: str | None = None, weights: ArrayLike 
     """One minus residual sum of squares over sum of squares around the mean: a number, or an array.
 
     by: None (in total), "feature", "factor" (what leaving the factor out would cost), or "group" (the same in each
-    group of features). NaN for a constant feature or group.
+    group of features). NaN for a constant feature or group, and in total where all features are constant.
     """
+    whole = float(sums.total.sum()) or np.nan
     if by is None:
-        return float(1.0 - sums.rss(weights).sum() / sums.total.sum())
+        return float(1.0 - sums.rss(weights).sum() / whole)
     if by == "feature":
         varies = sums.total > 0
         return np.where(varies, 1.0 - sums.rss(weights) / np.where(varies, sums.total, 1.0), np.nan)
     if by == "factor":
-        return sums.cost(weights) / sums.total.sum()
+        return sums.cost(weights) / whole
     if by == "group":
         total = sums.total_by_group()[:, None]
         return np.where(total > 0, sums.cost_by_group(weights) / np.where(total > 0, total, 1.0), np.nan)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from .checks import checked_choice
 from .containers import index_like_input
+from .outliers import dominating_samples, names_of
 
 if TYPE_CHECKING:
     import pandas
@@ -41,6 +42,9 @@ def summary(p: VIPosterior | MCMCPosterior) -> pandas.DataFrame:
         },
         index=pd.RangeIndex(1, p.n_factors + 1, name="factor"),
     )
+    dominating = dominating_samples(p)
+    if dominating:
+        frame["dominated_by"] = [names_of(p, dominating.get(k, [])) for k in range(p.n_factors)]
     if p.prior.factor_names is not None:
         frame.insert(0, "name", p.factor_names)
     return frame

@@ -21,9 +21,10 @@ def noise_share(p: Any) -> NDArray[np.float64]:
     """
     if p.prior.noise != "feature" or p.fit_sums is None:
         return np.zeros(0)
-    total, count = p.fit_sums.total, p.fit_sums.count
+    sums = p.fit_sums
+    precision = p.noise_precision_mean * sums.unit**2  # in the units of the sums
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(np.where(total > 0, count / (p.noise_precision_mean * total), np.nan))
+        return np.asarray(np.where(sums.total > 0, sums.count / (precision * sums.total), np.nan))
 
 
 def nearly_noiseless(p: Any) -> list[int]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .heywood import heywood_sentence
+from .outliers import outlier_sentence
 
 if TYPE_CHECKING:
     from .posterior import MCMCPosterior, VIPosterior
@@ -30,16 +31,15 @@ def plural(n: int, word: str) -> str:
 
 
 def headline(p: VIPosterior | MCMCPosterior) -> list[str]:
-    """What the result is, in two lines, and a third where features have hardly any noise left."""
+    """What the result is, in two lines, and `warnings_about` it."""
     G, N = len(p.feature_names), len(p.sample_names)
     first = f"{type(p).__name__}: {plural(N, 'sample')} x {plural(G, 'feature')}, {plural(p.n_factors, 'factor')}"
     if p.fit_sums is not None:
         empty = int(p.empty.sum())
         first += f" ({empty} empty)" if empty else ""
         first += f", {percent(p.variance_explained())} of the variance explained"
-    warned = heywood_sentence(p)
     chosen = bound_sentence(p)
-    return [first, how(p), *([chosen] if chosen else []), *([warned] if warned else [])]
+    return [first, how(p), *([chosen] if chosen else []), *warnings_about(p)]
 
 
 def bound_sentence(p: VIPosterior | MCMCPosterior) -> str:
@@ -49,6 +49,11 @@ def bound_sentence(p: VIPosterior | MCMCPosterior) -> str:
     count = 0 if p.fit_sums is None else int((~p.empty).sum())
     used = "" if p.fit_sums is None else f"; {count} {'is' if count == 1 else 'are'} used"
     return f"Number of factors: at most {p.prior.parallel_analysis}, by parallel analysis{used}."
+
+
+def warnings_about(p: VIPosterior | MCMCPosterior) -> list[str]:
+    """What a reader must know of features with hardly any noise left, and of samples that dominate factors."""
+    return [said for said in (heywood_sentence(p), outlier_sentence(p)) if said]
 
 
 def how(p: Any) -> str:

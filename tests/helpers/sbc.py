@@ -54,16 +54,18 @@ def settings() -> Iterator[Setting]:
 
 
 def draw_mask(missing: float, rng: np.random.Generator) -> np.ndarray | None:
-    """Which entries are observed; at least one of every row and column."""
+    """Which entries are observed: at least one of every row and column, and not all."""
     if not missing:
         return None
     observed = rng.random((G, N)) >= missing
     observed[np.arange(G), rng.integers(N, size=G)] = True
     observed[rng.integers(G, size=N), np.arange(N)] = True
+    if observed.all():
+        observed[0, 0] = False
     return observed
 
 
-def quantities(state: GibbsState, data: Data) -> Array:
+def quantities(state: GibbsState, data: Data, rng: np.random.Generator) -> Array:
     """Functions of parameters and data that no relabelling changes."""
     L, F, Z = state.rows.L * state.scale, state.F, state.rows.Z
     tau = state.rows.tau[:, None] if not len(state.tau) else state.tau[None, :]
@@ -85,8 +87,46 @@ def quantities(state: GibbsState, data: Data) -> Array:
     return np.array(values)
 
 
-def ranks(prior: Prior, missing: float, build: Callable[[Data, Prior], Gibbs], replicates: int, seed: int = 0) -> Array:
-    """(replicates, quantities): the truth's rank in (0, 1), ties broken at random; uniform if all is well."""
+def entries(state: GibbsState, data: Data, rng: np.random.Generator) -> Array:
+    """The signal at some observed and some missing entries, and what would be observed at the latter.
+
+    Signs are those of the data, so that shrinking too much or too little shows: by itself the model prefers no sign.
+    """
+    signal = (state.rows.L * state.scale) @ state.F
+    tau = state.rows.tau[:, None] if not len(state.tau) else state.tau[None, :]
+    own = signal + rng.standard_normal(signal.shape) / np.sqrt(tau)
+    observed = np.ones(signal.shape, dtype=bool) if data.observed is None else data.observed
+    side = np.sign(data.Y.sum(axis=1, keepdims=True)) * np.ones(signal.shape)
+    seen, hidden = (_spread(np.flatnonzero(mask)) for mask in (observed, ~observed))
+    values = [
+        *(np.sign(data.Y) * signal).flat[seen],
+        np.mean(np.sign(data.Y) * signal),
+        np.sum(signal[observed] ** 2),
+        *(side * signal).flat[hidden],
+        *(side * own).flat[hidden],
+    ]
+    if not observed.all():
+        values += [np.mean((side * own)[~observed]), np.sum(signal[~observed] ** 2), np.sum(own[~observed] ** 2)]
+    return np.array(values)
+
+
+def _spread(at: np.ndarray) -> np.ndarray:
+    """Three of these, far apart."""
+    return at[np.linspace(0, len(at) - 1, 3).astype(int)] if len(at) else at
+
+
+def ranks(
+    prior: Prior,
+    missing: float,
+    build: Callable[[Data, Prior], Gibbs],
+    replicates: int,
+    seed: int = 0,
+    of: Callable[[GibbsState, Data, np.random.Generator], Array] = quantities,
+) -> Array:
+    """(replicates, quantities): the truth's rank in (0, 1), ties broken at random; uniform if all is well.
+
+    of: the quantities, functions of parameters and data, perhaps of noise; drawn for the truth as for every draw.
+    """
     rng = np.random.default_rng([seed, 7])
     found = []
     for replicate in range(replicates):
@@ -97,8 +137,8 @@ def ranks(prior: Prior, missing: float, build: Callable[[Data, Prior], Gibbs], r
         for sweep in range(WARMUP + DRAWS * THIN):
             state, _ = gibbs.sweep(state, key, sweep)
             if sweep >= WARMUP and (sweep - WARMUP) % THIN == THIN - 1:
-                draws.append(quantities(state, data))
-        own, others = quantities(truth, data), np.array(draws)
+                draws.append(of(state, data, rng))
+        own, others = of(truth, data, rng), np.array(draws)
         below, tied = np.sum(others < own, axis=0), np.sum(others == own, axis=0)
         rank = below + rng.integers(0, tied + 1)
         found.append((rank + rng.random(len(own))) / (DRAWS + 1))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.helpers.sbc import Setting, ranks, scores, settings
+from tests.helpers.sbc import Setting, entries, ranks, scores, settings
 
 from sparsefactor.engine import build_engine
 from sparsefactor.gibbs.moves import moves_for
 from sparsefactor.gibbs.sweep import Gibbs
 
 LIMIT = 4.5  # up to 22 z-scores a setting: beyond it by chance less than once in 6,000 settings
-REPLICATES, CONTROL = 150, 400
+REPLICATES, CONTROL, ENTRIES = 150, 400, 500
 
 
 def gibbs_of(kind=Gibbs):
@@ -27,6 +27,23 @@ def gibbs_of(kind=Gibbs):
 @pytest.mark.parametrize("setting", list(settings()), ids=str)
 def test_the_truth_ranks_uniformly(setting):
     found = scores(ranks(setting.prior, setting.missing, gibbs_of(), REPLICATES))
+    assert np.abs(found).max() < LIMIT
+
+
+@pytest.mark.slow
+@pytest.mark.statistical
+@pytest.mark.parametrize(
+    "setting",
+    [
+        Setting("fixed", "feature", 0.2),
+        Setting("learnt", "feature", 0.6),
+        Setting("learnt", "shared", 0.2),
+        Setting("unequal", "sample", 0.6),
+    ],
+    ids=str,
+)
+def test_signals_and_missing_entries_rank_uniformly(setting):
+    found = scores(ranks(setting.prior, setting.missing, gibbs_of(), ENTRIES, of=entries))
     assert np.abs(found).max() < LIMIT
 
 

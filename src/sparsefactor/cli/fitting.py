@@ -19,7 +19,7 @@ from ..data import as_data
 from ..engine.threads import single_blas_thread
 from ..preparation import with_chosen_factors
 from ..reading import Choices, Table
-from ..words import bound_sentence
+from ..words import bound_sentence, warnings_about
 from . import console
 from .app import command
 from .console import INTERRUPTED, NOT_TRUSTED, answer, note, seconds_since, under_way, warn
@@ -153,6 +153,7 @@ def _save_fit(
     status = p.status.name.lower().replace("_", " ")
     lines = [f"{out}: ELBO {p.elbo:,.3f}{gained}; {status} after {seconds_since(begin)}", bound_sentence(p)]
     answer("\n".join(filter(None, lines)), facts)
+    _warn_about(p)
     if p.status is sf.Status.INTERRUPTED:
         warn(f"Interrupted: the best state so far is in {out}; sparsefactor refine continues from it.")
         raise typer.Exit(INTERRUPTED)
@@ -238,6 +239,7 @@ def sample(
     facts |= {"n_factors": p.n_factors, "parallel_analysis": p.prior.parallel_analysis, "read": data.facts()}
     lines = [f"{where}: {chains} chains of {draws} draws", bound_sentence(p), verdict]
     answer("\n".join(filter(None, lines)), facts)
+    _warn_about(p)
     if found.ok:
         if own:
             shutil.rmtree(folder)
@@ -288,6 +290,11 @@ def _with_chosen_factors(
 def _said() -> str:
     """The command as it was given."""
     return shlex.join(["sparsefactor", *sys.argv[1:]])
+
+
+def _warn_about(p: sf.VIPosterior | sf.MCMCPosterior) -> None:
+    for said in warnings_about(p):
+        warn(as_options(said))
 
 
 def _next(out: Path) -> None:

@@ -11,6 +11,7 @@ import typer
 import sparsefactor as sf
 
 from ..heywood import nearly_noiseless
+from ..outliers import dominating_samples
 from ..words import headline
 from . import tables
 from .app import command
@@ -68,6 +69,7 @@ def summary(result: Result, chains: Chains = None) -> None:
         "parallel_analysis": p.prior.parallel_analysis,
         "variance_explained": p.variance_explained(),
         "hardly_any_noise": [p.feature_names[i] for i in nearly_noiseless(p)],
+        "dominating_samples": {k + 1: [p.sample_names[j] for j in own] for k, own in dominating_samples(p).items()},
     }
     answer("\n".join(text), {"ok": ok, "verdict": verdict, **facts, "factors": rows})
     if not ok:

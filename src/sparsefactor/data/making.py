@@ -49,12 +49,12 @@ def as_data(X: Any, *, center: bool = False, scale: bool = False, dtype: Any = n
         Y = values.T  # read block by block into what is held: no second copy
     else:
         Y = np.array(values.T, dtype=dtype, order="C")
-    if Y.dtype != values.dtype and np.isinf(Y).any():
-        raise out_of_range(np.dtype(dtype))
     observed = None
     if not complete:
         observed = ~np.isnan(Y)
-        np.nan_to_num(Y, copy=False, nan=0.0)
+        Y[~observed] = 0.0
+    if Y.dtype != values.dtype and (np.isinf(Y).any() or not Y.any()):  # beyond the largest number, or below all
+        raise out_of_range(np.dtype(dtype))
 
     offset = np.zeros(n_features)
     if center:

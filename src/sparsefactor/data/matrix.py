@@ -24,6 +24,7 @@ CHUNK_ENTRIES = 1_000_000
 OF_THE_WHOLE = ("n_observed", "column_count", "column_ss", "unit_scale")
 BY_ROW = ("row_count", "row_sum", "row_ss", "centred_ss")
 ORDINARY = (1e-3, 1e3)  # root mean squares at which data are taken as they are
+SMALLEST = 1e-151  # root mean square: one over its square, the unit of precisions, must be inside float64's range
 
 
 @dataclass(frozen=True)
@@ -174,6 +175,11 @@ class Data:
         """The same data, divided by a power of two where products of squares might leave float64's range."""
         if ORDINARY[0] <= self.unit_scale <= ORDINARY[1]:
             return self
+        if self.unit_scale < SMALLEST:
+            raise ValueError(
+                f"the root mean square of the data, after centring, must be at least {SMALLEST:g}, since its square is "
+                f"divided by; got {self.unit_scale:.2g}; rescale X"
+            )
         return self.divided(2.0 ** round(np.log2(self.unit_scale)))
 
     def divided(self, unit: float) -> Data:

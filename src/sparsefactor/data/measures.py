@@ -41,6 +41,8 @@ def measures_of(data: Data) -> Measures:
             largest[rows] = np.maximum(Y.max(axis=1), -Y.min(axis=1))
         tree.add(number, (by_sample,))
         biggest = max(biggest, float(largest[tile].max()))
-    rounding = 8 * np.finfo(data.Y.dtype).eps * (largest + np.abs(data.offset))
+    # Means are taken off in double precision whatever Y's is, before Y is scaled.
+    mean = np.abs(data.offset) / (data.scale * data.unit)
+    rounding = 8 * (np.finfo(data.Y.dtype).eps * largest + np.finfo(np.float64).eps * mean)
     centred = np.where(apart > data.row_count * rounding**2, apart, 0.0)
     return Measures(total, squares, centred, tree.nodes, biggest)

@@ -17,7 +17,7 @@ from ..engine.threads import single_blas_thread
 from ..gibbs.moves import MOVES
 from ..model import Prior
 from ..notices import warn
-from ..posterior import MCMCPosterior
+from ..posterior import MCMCPosterior, Posterior
 from ..preparation import prepared
 from ..progress import Bars, is_shown
 from ..start import Start
@@ -38,7 +38,7 @@ def sample(
     n_warmup: int = 500,
     n_draws: int = 1000,
     thin: int = 1,
-    init: str | Start = "auto",
+    init: str | Start | Posterior = "auto",
     moves: Sequence[str] = "auto",
     temper: bool | None = None,
     center: bool = True,
@@ -76,10 +76,11 @@ def sample(
         analysis finds (X in memory only); `prior.parallel_analysis` of the result is then that number.
     n_chains, n_warmup, n_draws, thin : int
         See above.
-    init : str or Start
+    init : str, Start or posterior
         "auto" (each chain dispersed around the best optimum that a VI search of its own finds: independent starts, so
         that chains which agree mean something), "optima" (each chain at the optimum that a single trial climbs to, the
-        harder test for several modes), or a start by name ("random" is the paper's).
+        harder test for several modes), or a start by name ("random" is the paper's). Or a fit of the same data and
+        settings, at whose means all chains start: fewer sweeps, but chains that agree then say nothing of other modes.
     moves : sequence of str or "auto"
         Extra steps that leave the posterior invariant, among "scale", "rotation", "shear", "column" and "noise"; "auto"
         makes all that the engine has for these data, () is the paper's sampler.
@@ -152,7 +153,7 @@ def sample(
         n_warmup=n_warmup,
         n_draws=n_draws,
         thin=thin,
-        init=init,
+        init=Start("posterior", init.loadings_mean, init.activations_mean.T) if isinstance(init, Posterior) else init,
         moves=_moves(moves),
         temper=isinstance(init, str) and init == "random" if temper is None else bool(temper),
         seed=seed_number(seed),

@@ -147,13 +147,22 @@ class Asking:
 
     @property
     def lfsr(self) -> Array:
-        """(n_features, n_factors) local false sign rate: how likely a loading is zero or of the other sign."""
+        """(n_features, n_factors) local false sign rate: how likely a loading is zero or of the other sign.
+
+        Variational inference is too sure where a loading is neither clear nor absent: of loadings with a rate of about
+        0.025, some 0.08 to 0.15 are wrong. See `discoveries` for what helps.
+        """
         from ..questions import local_false_sign_rate
 
         return local_false_sign_rate(self._self())
 
     def discoveries(self, fdr: float = 0.05, by: Literal["inclusion", "sign"] = "inclusion") -> pandas.DataFrame:
         """The features of each factor at a Bayesian false discovery rate.
+
+        The rate is what the posterior believes. Draws keep it nearly; variational inference is too sure where noise is
+        strong. Then draw from the posterior, starting at the fit: `sample(X, vi.prior, init=vi).discoveries()`. Figures
+        are in docs/howto/vi_or_mcmc.md. They are of factors that the data have; a list of a factor that does not exist
+        is wrong as a whole.
 
         Parameters
         ----------

@@ -153,7 +153,7 @@ class Posterior(Asking):
             Columns name (where the prior names factors), features (how many are in), strongest (their names),
             share_of_variance (see `variance_explained`),
             stability (of variational inference: the share of other trials that found it), r_hat (of draws: the worst
-            of what belongs to it).
+            of what belongs to it), and, where a few samples hold nearly all of a factor, dominated_by (their names).
 
         Examples
         --------
@@ -193,7 +193,8 @@ class Posterior(Asking):
         Returns
         -------
         float, or array of shape (n_factors,), (n_features,) or (n_groups, n_factors)
-            NaN for a feature, or a group, that is constant.
+            NaN for a feature, or a group, that is constant or varies by less than 1e-150 of the data's root mean
+            square, and in total where all features are constant (data that were not centred).
 
         Examples
         --------

@@ -50,11 +50,13 @@ def log_density(p: VIPosterior | MCMCPosterior, X: Any, *, of: Of = "samples", c
     units = samples.observed @ np.log(p.labels.scale)
     if isinstance(p, VIPosterior):
         return _under_q(p, samples) - units
+    squares = np.sum(samples.Y**2, axis=1)
+    rate = noise_rate(p, squares, samples.count)
     terms, weights = [], []
     for draw in each_draw(p):
         if p.prior.noise == "sample":
             gram, linear = observed_gram(draw.L, np.ones(len(draw.L)), samples), samples.Y @ draw.L
-            found = over_noise(gram, linear, np.sum(samples.Y**2, axis=1), samples.count, p.prior)
+            found = over_noise(gram, linear, squares, samples.count, p.prior, rate)
             terms.append(found.log_density)
         else:
             terms.append(gaussian(draw.L, 1.0 / per_feature(p, draw.tau), samples))
@@ -70,11 +72,10 @@ def _under_q(p: VIPosterior, samples: Samples) -> Array:
     # The noise of a new sample is known by its prior alone, over which the density is averaged.
     gram = observed_gram(p.loadings_mean, np.ones(len(spread)), samples)
     squares, count = np.sum(samples.Y**2, axis=1), samples.count
-    units = squares_of_units(p, samples)
-    middle = fixed_point(gram, samples.Y @ p.loadings_mean, squares, count, p.prior, joint=True, units=units)
+    rate = noise_rate(p, squares_of_units(p, samples), count)
+    middle = fixed_point(gram, samples.Y @ p.loadings_mean, squares, count, p.prior, rate, joint=True)
     grid = noise_grid(middle, p.n_factors, count, p.prior)
-    rate = noise_rate(p.prior, units, count)[:, None]
-    log_p = log_gamma_density(grid, p.prior.noise_shape, rate) + np.log(grid)
+    log_p = log_gamma_density(grid, p.prior.noise_shape, rate[:, None]) + np.log(grid)
     for j in range(len(grid)):
         one = samples.one(j)
         log_p[j] += [float(gaussian(p.loadings_mean, spread + 1.0 / tau, one)[0]) for tau in grid[j]]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..posterior import MCMCPosterior, VIPosterior
-from .noise import fixed_point, over_noise
+from .noise import fixed_point, noise_rate, over_noise
 from .rows import each_draw, feature_blocks, loading_covariance
 from .samples import Border, Samples
 
@@ -60,8 +60,8 @@ def under_q(p: VIPosterior, samples: Samples) -> Activations:
     joint = p.parameters["f_var"].ndim == 3
     if p.prior.noise == "sample":
         squares = np.sum(samples.Y**2, axis=1) + known_variance(p, samples)
-        units = squares_of_units(p, samples)
-        tau = fixed_point(gram, linear, squares, samples.count, p.prior, joint=joint, units=units)
+        rate = noise_rate(p, squares_of_units(p, samples), samples.count)
+        tau = fixed_point(gram, linear, squares, samples.count, p.prior, rate, joint=joint)
         found = solved(gram, linear, tau)._replace(tau=tau)
     else:
         found = solved(gram, linear, 1.0 if p.prior.noise == "feature" else float(p.noise_precision_mean))
@@ -96,7 +96,9 @@ def under_draw(p: MCMCPosterior, L: Array, tau: Array, samples: Samples) -> Acti
     gram, linear = observed_gram(L, weight, samples), samples.Y @ (weight[:, None] * L)
     if p.prior.noise != "sample":
         return solved(gram, linear, 1.0 if p.prior.noise == "feature" else float(tau))
-    found = over_noise(gram, linear, np.sum(samples.Y**2, axis=1), samples.count, p.prior)
+    squares = np.sum(samples.Y**2, axis=1)
+    rate = noise_rate(p, squares, samples.count)
+    found = over_noise(gram, linear, squares, samples.count, p.prior, rate)
     return Activations(found.mean, found.covariance, 1.0 / found.noise_variance)
 
 

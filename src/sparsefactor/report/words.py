@@ -8,10 +8,9 @@ import numpy as np
 
 from ..frames import included
 from ..frames import strongest as strongest_names
-from ..heywood import heywood_sentence
 from ..posterior import MCMCPosterior, Status, VIPosterior
 from ..reading.names import shown
-from ..words import bound_sentence, percent, plural
+from ..words import bound_sentence, percent, plural, warnings_about
 from .sections import Level
 
 MOST_TOLD = 5  # factors that the summary tells one by one
@@ -72,8 +71,7 @@ def story(p: VIPosterior | MCMCPosterior) -> list[str]:
         )
     if K - empty > MOST_TOLD:
         lines.append(f"{K - empty - MOST_TOLD} more are listed below.")
-    warned = heywood_sentence(p)
-    return [*lines, warned] if warned else lines
+    return [*lines, *warnings_about(p)]
 
 
 def settings(p: Any) -> list[dict[str, str]]:

@@ -57,7 +57,7 @@ def encode(posterior: VIPosterior | MCMCPosterior, precision: str) -> tuple[dict
     arrays |= {f"labels/{field.name}": np.asarray(getattr(posterior.labels, field.name)) for field in fields(Labels)}
     if posterior.fit_sums is not None:
         sums = {field.name: getattr(posterior.fit_sums, field.name) for field in fields(FitSums)}
-        arrays |= {f"fit_sums/{name}": values for name, values in sums.items() if values is not None}
+        arrays |= {f"fit_sums/{name}": np.asarray(values) for name, values in sums.items() if values is not None}
     prior = posterior.prior
     meta: dict[str, Any] = {"prior": {name: getattr(prior, name) for name in PRIOR_SCALARS}, "record": posterior.record}
     if prior.groups is not None:
