@@ -18,7 +18,7 @@ from tests.helpers.runs import temporary_names
 import sparsefactor as sf
 from sparsefactor.atomic import open_replacing
 from sparsefactor.storage.sealed import seal, write_atomically
-from sparsefactor.vi.checkpoint import KIND, FitFolder
+from sparsefactor.vi.checkpoint import KIND, FitFolder, restore
 
 SIM = sf.simulate(n_features=30, n_samples=20, inclusion=[0.5, 0.3], snr=5, seed=1)
 LARGE = sf.simulate(n_features=5400, n_samples=10, inclusion=[0.5], snr=5, seed=1)  # has checkpoints
@@ -314,3 +314,58 @@ def test_a_fit_killed_thirty_times(tmp_path):
         assert names(path) == ["fit.json", "lock", "result.sf"]
         number += 1
     assert kills >= 30
+
+
+# ---- resuming -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"tol": 1e-6}, {"n_trials": 4}, {"search": "thorough", "n_trials": 3}, {"n_trials": 2, "accelerate": False}],
+    ids=str,
+)
+def test_a_stopped_fit_resumes_to_the_same_bits(tmp_path, monkeypatch, settings, missing):
+    monkeypatch.setattr("sparsefactor.vi.checkpoint.SHARE", 0.0)  # a checkpoint at every call, whatever it costs
+    monkeypatch.setattr("sparsefactor.vi.search.PATIENCE", 2)
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((30, 4)) @ rng.standard_normal((4, 12)) + rng.standard_normal((30, 12))
+    X = np.where(rng.random(X.shape) < 0.1, np.nan, X) if missing else X
+    calls = []
+    expected = sf.fit_vi(X, n_factors=4, callback=lambda now: calls.append(now.phase), **settings)
+    resumed = []
+    monkeypatch.setattr("sparsefactor.vi.checkpoint.restore", lambda *args: resumed.append(1) or restore(*args))
+    for number, share in enumerate((0.01, 0.3, 0.6, 0.9)):
+        stop, seen = max(2, int(share * len(calls))), []
+        path = tmp_path / str(number)
+        own = {"n_factors": 4, "path": path, "checkpoint_seconds": 0.0, **settings}
+        with pytest.warns(sf.ConvergenceWarning, match="stopped by the callback"):
+            sf.fit_vi(X, callback=lambda _, seen=seen, stop=stop: seen.append(1) or len(seen) == stop, **own)
+        assert not (path / "result.sf").exists()
+        found = sf.fit_vi(X, **own)
+        assert found.elbo == expected.elbo
+        np.testing.assert_array_equal(found.loadings_mean, expected.loadings_mean)
+        np.testing.assert_array_equal(found.elbo_trace["elbo"], expected.elbo_trace["elbo"])
+        assert found.record["search"] == expected.record["search"]
+        assert found.trials["iterations"].tolist() == expected.trials["iterations"].tolist()
+    assert len(resumed) >= 3  # from a checkpoint, not from the beginning
+
+
+def test_another_engine_state_is_not_resumed_from_a_changed_checkpoint(tmp_path, monkeypatch):
+    """Negative control: a checkpoint with one number changed, and sealed again, leads elsewhere."""
+    monkeypatch.setattr("sparsefactor.vi.checkpoint.SHARE", 0.0)
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((30, 4)) @ rng.standard_normal((4, 12)) + rng.standard_normal((30, 12))
+    own = {"n_factors": 4, "tol": 1e-6, "path": tmp_path / "fit", "checkpoint_seconds": 0.0}
+    expected = sf.fit_vi(X, n_factors=4, tol=1e-6)
+    with pytest.warns(sf.ConvergenceWarning, match="stopped by the callback"):
+        sf.fit_vi(X, callback=lambda now: now.iteration == 15, **own)
+    real = FitFolder.checkpoint
+
+    def changed(self):
+        facts, arrays = real(self)
+        return facts, arrays | {"0.rows.mu": arrays["0.rows.mu"] + 1.0}
+
+    monkeypatch.setattr(FitFolder, "checkpoint", changed)
+    found = sf.fit_vi(X, **own)
+    assert not np.array_equal(found.elbo_trace["elbo"], expected.elbo_trace["elbo"])
