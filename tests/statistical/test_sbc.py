@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.helpers.sbc import Setting, entries, ranks, scores, settings
+from tests.helpers.sbc import Setting, entries, quantities, ranks, scores, settings
 
 from sparsefactor.engine import build_engine
 from sparsefactor.gibbs.moves import moves_for
@@ -48,7 +48,7 @@ def test_signals_and_missing_entries_rank_uniformly(setting):
 
 
 class WideActivations(Gibbs):
-    """Draws activations 10 % too wide."""
+    """Draws activations 10 % too wide where entries are missing; complete small data are drawn in one compiled call."""
 
     def sample_f(self, *args):
         return 1.1 * super().sample_f(*args)
@@ -73,15 +73,16 @@ class ShyRates(Gibbs):
 @pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize(
-    ("broken", "setting"),
+    ("broken", "setting", "of"),
     [
-        (WideActivations, Setting("fixed", "feature", 0.0)),
-        (SureOfNoise, Setting("fixed", "shared", 0.2)),
-        (ShyRates, Setting("learnt", "feature", 0.0)),
+        (WideActivations, Setting("fixed", "feature", 0.2), quantities),
+        (SureOfNoise, Setting("fixed", "shared", 0.2), quantities),
+        (ShyRates, Setting("learnt", "feature", 0.0), quantities),
+        (WideActivations, Setting("fixed", "feature", 0.2), entries),
     ],
 )
-def test_a_conditional_that_is_off_by_ten_per_cent_is_caught(broken, setting):
-    found = scores(ranks(setting.prior, setting.missing, gibbs_of(broken), CONTROL))
+def test_a_conditional_that_is_off_by_ten_per_cent_is_caught(broken, setting, of):
+    found = scores(ranks(setting.prior, setting.missing, gibbs_of(broken), CONTROL, of=of))
     assert np.abs(found).max() > LIMIT
 
 
