@@ -212,7 +212,7 @@ def test_threads_find_the_same(missing, monkeypatch):
     with np.errstate(over="print"):  # the caller's setting holds in the threads
         some = sf.fit_vi(X, n_factors=5, scale=True, search="thorough", n_threads=3)
     assert states == {"print"}
-    assert len(names) > 2
+    assert len(names) > 1
     assert some.record["search"] == one.record["search"]
     assert some.elbo == one.elbo
     np.testing.assert_array_equal(some.loadings_mean, one.loadings_mean)

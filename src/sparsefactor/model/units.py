@@ -85,11 +85,6 @@ def refuse_overflow(prior: Prior, data: Data) -> None:
     data: at an ordinary size.
     """
     scale = np.log10(data.unit_scale * data.unit)
-    if scale < -DIGITS / 2:
-        raise ValueError(
-            f"the root mean square of the data must be at least 1e-{DIGITS // 2}, since noise precisions are like its "
-            f"inverse square; got {10**scale:.1e}; rescale X"
-        )
     for name, given in (("noise_rate", prior.noise_rate), ("loading_rate", prior.loading_rate)):
         beside = 0.0 if given is None else np.log10(np.asarray(given, dtype=np.float64)) - 2.0 * scale
         if np.max(np.abs(beside)) > DIGITS:
