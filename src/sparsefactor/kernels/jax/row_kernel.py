@@ -200,7 +200,7 @@ def solved(Q: Any, b: Any, normal: Any, is_in: Any, at: Any, K: int) -> Any:
 @cache
 def kernels_compile() -> bool:
     """Whether this installation can run this kernel and vi_kernel.py's: an NVIDIA GPU, and a JAX that has Triton."""
-    from .vi_kernel import kernel as settled
+    from .vi_kernel import settled_rows as settled
 
     if (
         triton is None

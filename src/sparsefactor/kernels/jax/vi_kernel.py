@@ -19,24 +19,12 @@ ENTRIES = 2048  # of a program: rows times factors
 
 
 def settled_rows(
-    A: Any, alpha: Any, log_alpha: Any, logit: Any, b: Any, tau: Any, mean: Any, plain: Any, *, interpret: bool
+    A: Any, alpha: Any, log_alpha: Any, logit: Any, b: Any, tau: Any, mean: Any, *, interpret: bool
 ) -> tuple[Any, Any]:
     """mu and eta (K, G) of rows from E[l] (K, G) before; arguments factor-major, as in vi_rows.settle.
 
-    A: (K, K) common, or (K, K, G); alpha, log_alpha, logit: (K, 1 or G). plain: the same with rows side by side, for
-    several trials at once (`vmap`).
+    A: (K, K) common, or (K, K, G); alpha, log_alpha, logit: (K, 1 or G).
     """
-    run = jax.custom_batching.custom_vmap(partial(kernel, interpret=interpret))
-
-    @run.def_vmap
-    def of_trials(n: int, batched: list[bool], *args: Any) -> tuple[Any, tuple[bool, bool]]:
-        return jax.vmap(plain, [0 if own else None for own in batched])(*args), (True, True)
-
-    mu, eta = run(A, alpha, log_alpha, logit, b, tau, mean)
-    return mu, eta
-
-
-def kernel(A: Any, alpha: Any, log_alpha: Any, logit: Any, b: Any, tau: Any, mean: Any, *, interpret: bool) -> Any:
     K, G = b.shape
     width = max(16, 1 << (K - 1).bit_length())
     rows = ENTRIES // width

@@ -97,7 +97,7 @@ def settle(problem: Problem, A: Any, b: Any, state: Any, prior: Any, kind: Kind)
     own = A, alpha, log_alpha, logit, b, tau, eta * mu
     s2 = 1.0 / (tau * diagonal(A) + alpha)
     if kind.kernel and mu.shape[0] <= MOST_FACTORS:
-        mu, eta = settled_rows(*own, side_by_side, interpret=kind.kernel == "interpreted")
+        mu, eta = settled_rows(*own, interpret=kind.kernel == "interpreted")
     else:
         mu, eta = side_by_side(*own)
     likelihood = likelihood - 0.5 * jnp.sum(tau * expected_rss(y_square, A, b, mu, s2, eta))
