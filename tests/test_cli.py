@@ -409,7 +409,7 @@ def test_compiling_is_announced_once(table, tmp_path, monkeypatch) -> None:
 
 
 def test_summary_lists_factors(folder) -> None:
-    assert run("summary", folder / "fit.sf").startswith(("Can be used. The fit has settled.", "Use with care."))
+    assert run("summary", folder / "fit.sf").startswith(("Can be used. The fit converged.", "Use with care."))
     facts = json.loads(invoke("summary", folder / "fit.sf", "--json").stdout)
     assert facts["ok"] is True
     assert [row["factor"] for row in facts["factors"]] == [1, 2, 3]

@@ -18,6 +18,7 @@ from tests.helpers.runs import temporary_names
 import sparsefactor as sf
 from sparsefactor.atomic import open_replacing
 from sparsefactor.storage.sealed import seal, write_atomically
+from sparsefactor.vi import search
 from sparsefactor.vi.checkpoint import KIND, FitFolder, restore
 
 SIM = sf.simulate(n_features=30, n_samples=20, inclusion=[0.5, 0.3], snr=5, seed=1)
@@ -349,6 +350,46 @@ def test_a_stopped_fit_resumes_to_the_same_bits(tmp_path, monkeypatch, settings,
         assert found.record["search"] == expected.record["search"]
         assert found.trials["iterations"].tolist() == expected.trials["iterations"].tolist()
     assert len(resumed) >= 3  # from a checkpoint, not from the beginning
+
+
+def test_a_search_that_time_ended_is_resumed(tmp_path, monkeypatch):
+    """Its best state has converged, but the search goes on when the call is made again."""
+    monkeypatch.setattr("sparsefactor.vi.checkpoint.SHARE", 0.0)
+    monkeypatch.setattr("sparsefactor.vi.search.PATIENCE", 3)
+    X = np.random.default_rng(0).standard_normal((60, 12)) @ np.random.default_rng(1).standard_normal((12, 12))
+    own = {"n_factors": 5, "scale": True, "search": "thorough", "checkpoint_seconds": 0.0, "n_threads": 1}
+    expected = sf.fit_vi(X, **own)
+    calls = []
+    real = search.propose
+    monkeypatch.setattr(search, "propose", lambda *args: calls.append(1) or real(*args))
+    monkeypatch.setattr("sparsefactor.vi.fit.time_limit", lambda seconds: seconds and (lambda: len(calls) > 5))
+    cut = sf.fit_vi(X, path=tmp_path / "fit", max_seconds=60, **own)
+    assert cut.converged
+    assert cut.record["search"]["ended"] == "time_limit"
+    assert cut.certainty.startswith("The search was ended early")
+    found = sf.fit_vi(X, path=tmp_path / "fit", **own)
+    assert found.record["search"] == expected.record["search"]
+    assert found.elbo == expected.elbo
+    np.testing.assert_array_equal(found.loadings_mean, expected.loadings_mean)
+
+
+def test_a_fit_interrupted_in_its_last_climb_resumes_to_the_same_bits(tmp_path, monkeypatch):
+    monkeypatch.setattr("sparsefactor.vi.checkpoint.SHARE", 0.0)
+    X = sf.simulate(n_features=80, n_samples=60, inclusion=[0.4, 0.4, 0.3, 0.3, 0.2, 0.2], snr=0.3, seed=3).X
+    own = {"n_factors": 8, "n_trials": 5, "checkpoint_seconds": 0.0}
+    expected = sf.fit_vi(X, **own)
+    for number in (1, 3, 9):
+        path, seen = tmp_path / str(number), []
+
+        def stop(now, seen=seen, number=number):
+            seen.extend([1] if now.phase == "polish" else [])
+            return len(seen) == number
+
+        with pytest.warns(sf.ConvergenceWarning, match="stopped by the callback"):
+            sf.fit_vi(X, path=path, callback=stop, **own)
+        found = sf.fit_vi(X, path=path, **own)
+        np.testing.assert_array_equal(found.loadings_mean, expected.loadings_mean)
+        np.testing.assert_array_equal(found.elbo_trace["elbo"], expected.elbo_trace["elbo"])
 
 
 def test_another_engine_state_is_not_resumed_from_a_changed_checkpoint(tmp_path, monkeypatch):

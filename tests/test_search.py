@@ -189,7 +189,7 @@ def test_a_thorough_search_finds_a_higher_elbo():
     assert facts["improved"] >= 1
     assert facts["proposals"] % search.ROUND == 0
     assert facts["proposals"] >= search.ROUND * search.PATIENCE
-    assert "attempts to improve it" in found.certainty
+    assert f"the last {search.ROUND * search.PATIENCE} attempts to improve it failed" in found.certainty
     assert "attempts to improve it" in repr(found)
 
 
@@ -286,7 +286,8 @@ def test_a_search_that_time_ends_between_proposals_has_converged(monkeypatch):
     [
         ({"search": "slow"}, "search must be one of"),
         ({"max_seconds": 0}, "max_seconds must be positive"),
-        ({"max_seconds": -1}, "max_seconds must be"),
+        ({"max_seconds": -1}, "max_seconds must be positive"),
+        ({"max_seconds": "5"}, "max_seconds must be positive"),
         ({"tol": "loose"}, "tol must be"),
         *(({"n_trials": n}, "n_trials must be") for n in (0, 1.5, "many", True)),
     ],
@@ -306,6 +307,36 @@ def test_refine_continues_from_a_fit():
     assert "refined" in better.trials["start"].tolist()
     again = better.refine(RUGGED, max_seconds=1e-6)
     assert again.elbo >= better.elbo
+
+
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize("missing", [False, True])
+def test_refine_refuses_other_data(scale, missing):
+    X = np.where(np.random.default_rng(2).random(SIM.X.shape) < 0.1, np.nan, SIM.X) if missing else SIM.X
+    p = sf.fit_vi(X, n_factors=3, scale=scale)
+    assert p.refine(X, n_trials=1).elbo >= p.elbo
+    for other in (X * 0.01, X[:, ::-1], X[:-1], np.where(np.eye(50, 60) > 0, np.nan, X)):
+        with pytest.raises(ValueError, match="refine needs the data of the fit"):
+            p.refine(other)
+    with pytest.raises(ValueError, match="refine takes n_factors from the fit"):
+        p.refine(X, n_factors=5)
+    with pytest.raises(ValueError, match="refine needs the covariates of the fit"):
+        p.refine(X, covariates=np.arange(50.0)[:, None])
+
+
+def test_refine_refuses_other_names():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(SIM.X, columns=[f"x{n}" for n in range(60)])
+    p = sf.fit_vi(frame, n_factors=3)
+    with pytest.raises(ValueError, match="refine needs the features of the fit in their order"):
+        p.refine(frame[frame.columns[::-1]])
+
+
+def test_refine_that_finds_nothing_better_says_so():
+    p = sf.fit_vi(SIM.X, sf.Prior(n_factors=3, inclusion=0.3), n_trials=10)
+    again = p.refine(SIM.X, max_seconds=60)
+    assert again.elbo - p.elbo < 0.01
+    assert "attempts to improve it failed" in again.certainty
 
 
 def test_refine_asks_for_the_covariates_of_the_fit():

@@ -32,7 +32,7 @@ def compare(
     noise: NoiseOf = Noise.feature,
     masks: Annotated[int, typer.Option(min=2, help="Fits of each, with other entries held out.")] = 5,
     share: Annotated[float, typer.Option(min=0.001, max=0.9, help="Of the entries that are held out.")] = 0.1,
-    trials: Annotated[int, typer.Option(min=1, help="Starts of each fit.")] = 10,
+    trials: Annotated[int, typer.Option(min=1, help="Restarts of each fit.")] = 10,
     center: Center = True,
     scale: Scale = False,
     seed: Seed = 0,

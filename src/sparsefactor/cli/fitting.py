@@ -132,7 +132,7 @@ def refine(
     before = opened(result, None)
     if not isinstance(before, sf.VIPosterior):
         raise ValueError(f"refine needs a result of fit; {str(result)!r} holds draws; use sparsefactor sample --path")
-    data = read_and_say(table, choices, True, False)
+    data = read_and_say(table, choices)
     begin = time.monotonic()
     with under_way("Refining") as progress, warnings.catch_warnings():
         warnings.simplefilter("ignore", sf.ConvergenceWarning)

@@ -115,21 +115,24 @@ class VIPosterior(Posterior):
         facts = self.record.get("search", {})
         restarts, agreeing = facts.get("restarts", len(self.trial_records)), facts.get("agreeing", 1)
         finalists, proposals = facts.get("finalists", restarts), facts.get("proposals", 0)
+        if facts.get("ended", "complete") != "complete":
+            tried = f" and {proposals} attempts to improve it" if proposals else ""
+            return (
+                f"The search was ended early, after {restarts} restart{'s' * (restarts > 1)}{tried}; refine continues."
+            )
         if restarts == 1 and not proposals:
             return (
                 "One restart. Check the factors in two halves of the samples or with sample; "
                 'search="thorough", or refine, looks for a solution with a higher ELBO.'
             )
-        if not proposals:
-            reached = f"{agreeing} of {finalists} restarts that ran to convergence reached this solution"
-            text = reached if finalists > 1 else f"The best of {restarts} restarts; the others were dropped early"
-            return text + ("." if agreeing > 1 else '; search="thorough", or refine, looks for a better one.')
-        text = f"{agreeing} of {finalists} restarts reached this solution; "
+        text = f"The best of {restarts} restarts, the rest of which were dropped early"
         if facts.get("improved", 0):
-            text = f"This solution improves on those of {restarts} restarts; "
-        if facts.get("ended", "complete") != "complete":
-            return text + f"the search was ended after {proposals} attempts to improve it; refine continues."
-        return text + f"the last of {proposals} attempts to improve it failed."
+            text = f"This solution improves on those of {restarts} restarts"
+        elif finalists > 1:
+            text = f"{agreeing} of {finalists} restarts that were not dropped early reached this solution"
+        if proposals:
+            return f"{text}; the last {facts.get('failed', proposals)} attempts to improve it failed."
+        return text + ("." if agreeing > 1 else '; search="thorough", or refine, looks for a better one.')
 
     @property
     def elbo_trace(self) -> pandas.DataFrame:

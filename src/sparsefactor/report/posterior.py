@@ -141,9 +141,9 @@ def vi_sections(p: VIPosterior) -> list[Section]:
             figure(
                 "The ELBO's climb",
                 plot.elbo(p),
-                f"Lines of the ELBO of {plural(len(p.trial_records), 'trial')} over iterations; the best ends at "
+                f"Lines of the ELBO of {plural(len(p.trial_records), 'restart')} over iterations; the best ends at "
                 f"{p.elbo:,.3f}.",
-                "Left: the ELBO. Right: how far it is below the best, on a log scale. Thick: the trial that won.",
+                "Left: the ELBO. Right: how far it is below the best, on a log scale. Thick: the selected one.",
             )
         )
     return found

@@ -154,7 +154,7 @@ def _check_identity(folder: Path, before: dict[str, Any], now: dict[str, Any]) -
 
 # Of a trial: what a checkpoint holds besides its state and its trace.
 KEPT = ("number", "name", "dropped_at", "iterations", "next_assignment", "seconds", "thinned", "finished", "rounds")
-COUNTERS = ("proposals", "failures", "agreeing", "improved")  # of a search
+COUNTERS = ("proposals", "failures", "agreeing", "improved", "spent", "polishing")  # of a search
 TUPLES: dict[str, Any] = {
     "rows": VIRows,
     "columns": VIColumns,

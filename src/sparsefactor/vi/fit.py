@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from ..checks import check_watching, checked_choice, checked_count, checked_flag, checked_number, seed_number
+from ..checks import check_watching, checked_choice, checked_count, checked_flag, checked_number, is_number, seed_number
 from ..engine import build_engine
 from ..engine.readers import jobs_on, reader_for
 from ..engine.threads import single_blas_thread
@@ -28,13 +28,13 @@ from ..record import record_of
 from ..start import INITS, Start, checked_init
 from .cavi import CAVI
 from .checkpoint import Checkpoints, FitFolder, identity_of
-from .executors import choose_executor
+from .executors import Serial, choose_executor
 from .modules import in_modules, moduled, one_module, under_modules
 from .prune import pruned
 from .result import elbo_shift, mean_signal, posterior
 from .rounding import all_rounding
 from .search import RESTARTS, TIGHT, Search
-from .trial import Tolerance, Trial
+from .trial import THIN_AFTER, Tolerance, Trial
 from .watch import Callback, Stopped, Watcher
 
 logger = logging.getLogger("sparsefactor")
@@ -43,7 +43,8 @@ Activations = Literal["independent", "joint"]
 SEARCHES = ("fast", "thorough")
 
 STATE_ARRAYS = 4  # of the size of the loadings, in the state of a trial
-LITTLE_GAIN = 1.0  # nats: a climb that max_iter ended with no more than this left to gain has converged
+LITTLE_GAIN = 1.0  # nats: a climb that max_iter ended with no more than this left to gain has converged,
+ENOUGH_ITERATIONS = 2 * THIN_AFTER  # provided that it had the iterations to empty factors
 
 
 class ConvergenceWarning(UserWarning):
@@ -86,8 +87,8 @@ class Options:
             checked_number("tol", self.tol, 'pass "auto" or a number of nats')
         for name in ("rtol", "checkpoint_seconds"):
             checked_number(name, getattr(self, name))
-        if self.max_seconds is not None and not checked_number("max_seconds", self.max_seconds) > 0:
-            raise ValueError("max_seconds must be positive; got 0; leave it out for no limit")
+        if self.max_seconds is not None and not (is_number(self.max_seconds) and self.max_seconds > 0):
+            raise ValueError(f"max_seconds must be positive; got {self.max_seconds!r}; leave it out for no limit")
         checked_choice("activations", self.activations, get_args(Activations))
         for name in ("race", "accelerate", "prune", "average"):
             checked_flag(name, getattr(self, name))
@@ -284,7 +285,7 @@ def fit_vi(
             if done is not None:
                 return done
             result = _fit(engine, prior, options, bars, checkpoints=Checkpoints(folder, options.checkpoint_seconds))
-            if result.status not in (Status.STOPPED, Status.INTERRUPTED, Status.TIME_LIMIT):
+            if result.record["search"]["ended"] == "complete":
                 folder.save_result(result)
             return result
 
@@ -355,7 +356,9 @@ def _search_on(
     watcher = Watcher(trials, data.unit, elbo_shift(data), options.callback, bars, over)
     # Modules are found by inclusions, which must have converged for that.
     early = prior.n_modules == 1
-    search = Search(cavi, options, watcher, choose_executor(cavi, watcher, jobs), may_stop_early=early)
+    # With checkpoints in this thread alone: they must not be written while another thread changes a state.
+    executor = Serial() if checkpoints is not None else choose_executor(cavi, watcher, jobs)
+    search = Search(cavi, options, watcher, executor, may_stop_early=early)
     if checkpoints is not None:
         checkpoints.follow(search)
     averaged, ended = trials, None
@@ -367,7 +370,8 @@ def _search_on(
             trials[trial.number] = refined(trial, prior.n_modules, options, trials, tried, watcher)
             tried.clear()
         winner = best_of(trials if options.average else [trials[best.number]])
-        if winner.status in (None, Status.MAX_ITER) and winner.remaining_gain < LITTLE_GAIN:
+        whole = options.max_iter >= ENOUGH_ITERATIONS or not options.accelerate
+        if winner.status in (None, Status.MAX_ITER) and whole and winner.remaining_gain < LITTLE_GAIN:
             winner.status = Status.CONVERGED
     except (KeyboardInterrupt, Stopped, MemoryError) as end:
         if not isinstance(end, Stopped) and not any(np.isfinite(trial.elbo) for trial in trials):
@@ -384,7 +388,8 @@ def _search_on(
             reason = Status.TIME_LIMIT if over is not None and over() else Status.STOPPED
         ended = reason.name.lower()
         # A proposal that was cut short leaves an optimum that stands.
-        stands = reason is Status.TIME_LIMIT and watcher.phase == "search" and winner.status is Status.CONVERGED
+        last_step = watcher.phase == "search" and not options.prune and prior.n_modules == 1
+        stands = reason is Status.TIME_LIMIT and last_step and winner.status is Status.CONVERGED
         for trial in trials:
             unfinished = trial.status is None or (trial.status is Status.CONVERGED and not trial.finished)
             trial.status = reason if unfinished else trial.status

@@ -50,6 +50,8 @@ class Search:
         self.save: Callable[[Search], None] | None = None  # called after each round of proposals
         self.trials: list[Trial] = watcher.trials
         self.proposals, self.failures, self.agreeing, self.improved = 0, 0, 0, 0
+        self.spent = 0  # iterations of accepted proposals, which do not count for max_iter
+        self.polishing: int | None = None  # the trial that is polished at the end
         self.maker = StartMaker(cavi.engine, options.seed)
 
     # ---- settings that depend on the prior ------------------------------------------------------------------------
@@ -99,6 +101,20 @@ class Search:
 
     def run(self) -> Trial:
         """The best trial, at its optimum."""
+        if self.polishing is None:
+            best = self.find_best()
+            if not self.is_race or self.early:
+                return best
+            best.status, best.finished = None, False
+            self.polishing = best.number
+        best, options = self.trials[self.polishing], self.options
+        self.watcher.phase = "polish"
+        seed = [options.seed, best.number, 4, 1]
+        best.polish(options.max_iter + self.spent, self.tolerance, seed, kicks=BEST_KICKS)
+        return best
+
+    def find_best(self) -> Trial:
+        """The best trial of all restarts and, in a thorough search, after all proposals."""
         self.start_all()
         finalists = self.race() if self.is_race else self.trials
         self.watcher.phase = "climb"
@@ -111,10 +127,6 @@ class Search:
             self.agreeing = sum(best.elbo - trial.elbo < self.near(AGREE, trial) for trial in finalists)
         if self.thorough:
             self.improve(best)
-        if self.is_race and not self.early:
-            self.watcher.phase = "polish"
-            best.status, best.finished = None, False
-            best.polish(self.options.max_iter, self.tolerance, [self.options.seed, best.number, 4, 1], kicks=BEST_KICKS)
         return best
 
     def start_all(self) -> None:
@@ -174,6 +186,7 @@ class Search:
             self.failures += 1
             if top.elbo > best.elbo + self.near(WORTH, best):
                 best.state, best.status, best.iterations = top.state, top.status, best.iterations + top.iterations
+                self.spent += top.iterations
                 best.trace.append((best.iterations, best.elbo, best.seconds))
                 self.failures, self.agreeing, self.improved = 0, 1, self.improved + 1
             best.seconds += sum(trial.seconds for trial in found)
@@ -194,6 +207,7 @@ class Search:
             "agreeing": max(self.agreeing, 1),
             "proposals": self.proposals,
             "improved": self.improved,
+            "failed": self.failures * ROUND,
             "early": self.early,
             "ended": ended or "complete",
         }
