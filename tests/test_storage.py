@@ -510,3 +510,18 @@ def test_forty_killed_saves_leave_the_file_and_nothing_else(tmp_path) -> None:
     assert left > 5  # or this test would show nothing
     save(vi_posterior(), target)
     assert os.listdir(tmp_path) == ["fit.sf"]
+
+
+@pytest.mark.parametrize("method", ["ZIP_BZIP2", "ZIP_LZMA"])
+def test_other_compression_is_refused(tmp_path, method):
+    import zipfile
+
+    path = tmp_path / "p.sf"
+    sf.fit_vi(np.random.default_rng(0).standard_normal((12, 6)), n_factors=1).save(path)
+    with zipfile.ZipFile(path) as whole:
+        content = {info.filename: whole.read(info) for info in whole.infolist()}
+    with zipfile.ZipFile(path, "w", getattr(zipfile, method)) as changed:
+        for name, data in content.items():
+            changed.writestr(name, data)
+    with pytest.raises(ValueError, match="damaged"):
+        sf.load(path)

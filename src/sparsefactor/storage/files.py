@@ -116,6 +116,7 @@ def read_file(path: str | PathLike[str], max_bytes: int | None = None) -> VIPost
     try:
         with zipfile.ZipFile(path) as archive:
             limit = max(LEAST_LIMIT, LIMIT_RATIO * os.path.getsize(path)) if max_bytes is None else max_bytes
+            _check_compression(archive)
             meta = _read_meta(archive, path)
             try:
                 _check_sizes(archive, meta, path, limit)
@@ -131,7 +132,7 @@ def read_file(path: str | PathLike[str], max_bytes: int | None = None) -> VIPost
             f"a sparsefactor result is a zip file; {str(path)!r} is none, or was cut short; "
             "pass a file that save() wrote"
         ) from problem
-    except (zlib.error, NotImplementedError, RuntimeError) as problem:
+    except (zlib.error, NotImplementedError, RuntimeError, UnicodeDecodeError) as problem:
         raise _damaged(path, problem) from problem
     except OSError as problem:
         # A damaged table of contents points outside the file; all else is about the file as a whole.
@@ -193,6 +194,13 @@ def _check_sizes(archive: zipfile.ZipFile, meta: dict[str, Any], path: str | Pat
             f"a sparsefactor result may unpack to {limit} bytes; {str(path)!r} says it has {total}; if you trust it "
             f"and have the memory, load it with max_bytes={total}"
         )
+
+
+def _check_compression(archive: zipfile.ZipFile) -> None:
+    """Refuse methods that save() does not use: their libraries have errors and sizes of their own."""
+    for info in archive.infolist():
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise zipfile.BadZipFile(f"unknown compression of {info.filename}")
 
 
 def _read_members(archive: zipfile.ZipFile, meta: dict[str, Any]) -> dict[str, Any]:

@@ -78,12 +78,12 @@ class Options:
 
     def __post_init__(self) -> None:
         checked_choice("search", self.search, SEARCHES)
-        if self.n_trials != "auto":
-            if isinstance(self.n_trials, str):
-                raise ValueError(f'n_trials must be "auto" or a whole number; got {self.n_trials!r}; choose one')
+        if not isinstance(self.n_trials, str):
             checked_count("n_trials", self.n_trials)
+        elif self.n_trials != "auto":
+            raise ValueError(f'n_trials must be "auto" or a whole number; got {self.n_trials!r}; choose one')
         checked_count("max_iter", self.max_iter)
-        if self.tol != "auto":
+        if not isinstance(self.tol, str) or self.tol != "auto":
             checked_number("tol", self.tol, 'pass "auto" or a number of nats')
         for name in ("rtol", "checkpoint_seconds"):
             checked_number(name, getattr(self, name))
