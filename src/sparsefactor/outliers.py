@@ -19,7 +19,7 @@ from .names import shown
 # `python -m benchmarks.outliers` (docs/howto/real_data.md).
 HELD = 0.4
 GAP = 3.0
-MOST_SAMPLES, SHARE_OF_SAMPLES = 5, 0.03  # a few: at most so many, and this share of all, but one at least
+MOST_SAMPLES, SHARE_OF_SAMPLES = 5, 0.03  # at most this number of samples, and this share of all; at least one
 FEWEST_SAMPLES = 15  # of the data; of 10 samples of four Gaussian factors one stands out in 2 % of fits, by chance
 MOST_NAMED, STRONGEST = 3, 3  # factors, and features of each
 

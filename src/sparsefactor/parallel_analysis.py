@@ -20,10 +20,10 @@ Array = NDArray[np.float64]
 MOST_FACTORS = 30  # more than this are rarely looked at one by one, and take long to fit
 PERCENTILE = 95.0  # of the permutations' eigenvalues; with their mean, noise alone gives one or two factors
 SEED = 0  # fixed, so that the number depends on the data alone
-# Larger tables are represented by a random part of them, of at most so many along the shorter and the longer side.
+# Larger tables are represented by a random part: limits of its shorter and its longer side.
 SHORTER, LONGER = 1_000, 10_000
-# Permutations: as many as make so many entries, but no fewer than the first and no more than the second; eigenvalues
-# of large tables vary less.
+# Permuted tables: about PERMUTED_ENTRIES entries in all, between FEWEST and MOST tables; eigenvalues of large ones vary
+# less.
 PERMUTED_ENTRIES = 4_000_000
 FEWEST, MOST = 4, 20
 SMALLEST = 1e-8  # eigenvalue of a correlation matrix that is inverted; features may be copies of each other

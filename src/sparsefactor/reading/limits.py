@@ -16,7 +16,7 @@ PIECE_SHARE = 64
 
 
 def check_file(path: Path, what: str = "data") -> None:
-    """Refuse what is not there, and what is not a regular file: a pipe blocks whoever opens it, a device never ends."""
+    """Refuse what is not there, and what is not a regular file: opening a pipe blocks, and a device never ends."""
     if not path.exists():
         raise FileNotFoundError(f"{what} must be a file; {str(path)!r} does not exist; check the path")
     if path.is_dir():

@@ -163,7 +163,7 @@ TUPLES: dict[str, Any] = {
     "sums.elbo": VITerms,
     "sums.joint": GibbsTerms,
 }
-SHARE = 20.0  # of the time, one part in so many may go into writing checkpoints
+SHARE = 20.0  # at most 1 / SHARE of the time goes into writing checkpoints
 
 
 class Checkpoints:

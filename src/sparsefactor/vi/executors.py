@@ -86,7 +86,7 @@ class Workers(Serial):
 
     def map(self, search: Search, task: str, trials: Sequence[Trial], *args: Any) -> list[Trial]:
         options = replace(search.options, client=None, path=None, callback=None, progress=False, init="auto")
-        # A worker is told what was decided here: it sees one trial of several.
+        # Decided here and sent along, since a worker sees one trial of several.
         settings = pickle.dumps(
             (search.cavi.prior, search.cavi.joint, options, search.coarse, search.early), protocol=5
         )

@@ -23,13 +23,11 @@ from .shear import WORTH
 from .trial import Tolerance, Trial
 from .watch import Watcher
 
-# Restarts that are compared: after so many iterations, so large a share of them continues.
+# Laps of a race: the number of iterations, and the share of the restarts that continues after them.
 LAPS = ((12, 0.6), (30, 0.4), (60, 0.3))
 RESTARTS = 10  # of a thorough search, and where restarts are averaged
 COARSE = 1e-3  # nats: an optimum that others are compared with is known well enough
-EARLY = (
-    1.0  # nats an iteration: where a climb with learnt inclusion stops (docs/results.md has what the choice changes)
-)
+EARLY = 1.0  # nats an iteration: where a climb with learnt inclusion stops (docs/results.md)
 TIGHT = 1e-6  # nats an iteration: where other climbs stop
 KICKS, BEST_KICKS = 2, 6  # random directions of shears that a restart tries, and the best one in the end
 AGREE = 0.1  # nats: optima closer than this are the same
@@ -212,10 +210,10 @@ class Search:
             "ended": ended or "complete",
         }
 
-    # ---- tasks, each of which an executor can run elsewhere ---------------------------------------------------------
+    # ---- tasks, each of which an executor may run on a worker ---------------------------------------------------------
 
     def advance(self, trial: Trial, until: int) -> Trial:
-        """Climb up to so many iterations."""
+        """Climb up to `until` iterations."""
         trial.advance(until, self.coarse)
         return trial
 

@@ -29,7 +29,7 @@ PATIENCE, LOOK, FORESIGHT = 40, 2, 6
 HOPELESS = 0.25  # nats for every row and column of the data: a loss that no rest makes up for
 AT_ONCE = 1000  # iterations of one compiled call, which nothing interrupts
 FAILURES = 3  # in a row, after which the stronger factors are not tried
-WINDOW = 50  # iterations over which gains of the ELBO are compared, to foresee what is left
+WINDOW = 50  # iterations over which gains of the ELBO are compared, to extrapolate them
 
 
 class Tolerance(NamedTuple):
