@@ -210,7 +210,7 @@ class Search:
             "ended": ended or "complete",
         }
 
-    # ---- tasks, each of which an executor may run on a worker ---------------------------------------------------------
+    # ---- tasks, each of which an executor may run on a worker ----------------------------------------
 
     def advance(self, trial: Trial, until: int) -> Trial:
         """Climb up to `until` iterations."""
