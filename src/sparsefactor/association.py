@@ -108,7 +108,7 @@ def associate(p: VIPosterior | MCMCPosterior, metadata: Any) -> Association:
         more = f" and {len(unusable) - MOST_NAMED} more" if len(unusable) > MOST_NAMED else ""
         names = ", ".join(unusable[:MOST_NAMED]) + more if more else listed(unusable)
         warnings.warn(
-            f"columns must vary, and groups must have more than one sample on average; {names} left out", stacklevel=3
+            f"columns must vary, be finite, and have two samples a group on average; {names} left out", stacklevel=3
         )
     table = pd.DataFrame(rows, columns=COLUMNS)
     if len(table):
@@ -150,21 +150,25 @@ class Column:
 
     @staticmethod
     def of(values: pd.Series[Any]) -> Column | None:
-        """None for a column that cannot be tested: constant, too few values, or nearly all its groups of one sample."""
+        """None for a column that cannot be tested: constant, infinite, too few values, or groups of one sample."""
         seen = values.notna().to_numpy()
         known = values[seen]
         n = len(known)
+        if n < FEWEST:
+            return None
         if pd.api.types.is_datetime64_any_dtype(known):
             known = known.astype("int64")
         if pd.api.types.is_numeric_dtype(known) and not pd.api.types.is_bool_dtype(known):
             numbers = known.to_numpy(dtype=np.float64)
+            if not np.isfinite(numbers).all():
+                return None
             apart = numbers - numbers.mean()
             size = np.sqrt(np.sum(apart**2))
-            if n < FEWEST or not np.isfinite(size) or size <= 1e-12 * np.abs(numbers).max():
+            if size <= 1e-12 * np.abs(numbers).max():
                 return None
             return Column(seen, (apart / size)[:, None], None)
         labels, group = np.unique(known.astype(str).to_numpy(dtype=str), return_inverse=True)
-        if len(labels) < 2 or 2 * len(labels) > n or n < FEWEST:
+        if len(labels) < 2 or 2 * len(labels) > n:
             return None
         dummies = np.eye(len(labels))[group]
         basis, _ = np.linalg.qr((dummies - dummies.mean(axis=0))[:, 1:])

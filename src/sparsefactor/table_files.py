@@ -34,6 +34,8 @@ def writer_of(suffix: str) -> Any:
             return pyarrow
         if suffix == ".xlsx":
             import openpyxl
+            import openpyxl.formatting.rule
+            import openpyxl.styles
             import openpyxl.utils.exceptions
 
             return openpyxl
@@ -81,9 +83,7 @@ def _write_sheets(frames: Mapping[str, pandas.DataFrame], out: Path, index: bool
 
 def _format(sheet: Any, frame: pandas.DataFrame, index: bool, shaded: bool) -> None:
     """Freeze the headings, set widths and digits. Names stay text: one that begins with "=" becomes no formula."""
-    from openpyxl.formatting.rule import ColorScaleRule
-    from openpyxl.styles import Alignment
-
+    openpyxl = writer_of(".xlsx")
     sheet.freeze_panes = "B2" if index else "A2"
     formats = ["General"] * index + [number_format(frame.iloc[:, c]) for c in range(frame.shape[1])]
     for column, shape in zip(sheet.iter_cols(), formats, strict=False):
@@ -93,7 +93,7 @@ def _format(sheet: Any, frame: pandas.DataFrame, index: bool, shaded: bool) -> N
                     cell.data_type, cell.quotePrefix = "s", True
             elif shape != "General":
                 cell.number_format = shape
-        column[0].alignment = Alignment(wrap_text=True, vertical="top")
+        column[0].alignment = openpyxl.styles.Alignment(wrap_text=True, vertical="top")
         longest = max((len(_text(cell.value, shape)) for cell in column[1:MEASURED]), default=0)
         title = max(map(len, str(column[0].value or "").split()), default=0)
         sheet.column_dimensions[column[0].column_letter].width = float(
@@ -103,7 +103,8 @@ def _format(sheet: Any, frame: pandas.DataFrame, index: bool, shaded: bool) -> N
         ends = {"start_type": "num", "start_value": -1, "start_color": WARM}
         ends |= {"mid_type": "num", "mid_value": 0, "mid_color": "FFFFFF"}
         ends |= {"end_type": "num", "end_value": 1, "end_color": COLD}
-        sheet.conditional_formatting.add(f"B2:{sheet.dimensions.split(':')[-1]}", ColorScaleRule(**ends))
+        scale = openpyxl.formatting.rule.ColorScaleRule(**ends)
+        sheet.conditional_formatting.add(f"B2:{sheet.dimensions.split(':')[-1]}", scale)
 
 
 def _text(value: Any, shape: str) -> str:

@@ -32,5 +32,5 @@ def association_heatmap(table: pd.DataFrame, fdr: float, ax: Axes | None = None)
     named_ticks(ax, "x", np.arange(K), [str(k) for k in factors])
     named_ticks(ax, "y", np.arange(V), names)
     ax.set(xlabel=f"factor (dot: false discovery rate ≤ {fdr:g})", title="Associations of the scores")
-    ax.figure.colorbar(image, ax=ax, label="correlation, or η of groups", shrink=0.8)
+    ax.figure.colorbar(image, ax=ax, label="correlation, η", shrink=0.9)
     return ax

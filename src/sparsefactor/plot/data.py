@@ -13,7 +13,6 @@ from ..questions.samples import training_matrix
 from ..words import percent
 from .base import (
     BLUE,
-    DIVERGING,
     MOST_NAMES,
     axes_for,
     called,
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+DATA_MAP = "RdBu_r"  # high values red, as in heatmaps of expression
 MOST_SD = 2.5  # colours end at this many standard deviations
 ACROSS = 4  # panels beside each other
 
@@ -74,7 +74,7 @@ def data_heatmap(p: Any, X: Any, factor: int = 1, *, n: int = 20, ax: Axes | Non
     image = ax.imshow(
         np.ma.masked_invalid(values),
         aspect="auto",
-        cmap=colormaps[DIVERGING].with_extremes(bad="0.8"),
+        cmap=colormaps[DATA_MAP].with_extremes(bad="0.8"),
         vmin=-MOST_SD,
         vmax=MOST_SD,
     )

@@ -117,7 +117,7 @@ const RENDER = {
       const largest = Math.max(1e-12, ...values.map(Math.abs));
       let order = values.map((_, j) => j);
       if (order.length > 60) order = order.sort((a, b) => Math.abs(values[b]) - Math.abs(values[a])).slice(0, 60);
-      const scale = el("div", { class: "scale" }, el("span", { text: "sample" }), el("b", {}, ...[-largest, 0, largest].map((v) => el("i", { text: String(Number(v.toPrecision(2))) }))));
+      const scale = el("div", { class: "scale" }, el("span", { text: "sample" }), el("b", {}, ...[-largest, 0, largest].map((v) => el("small", { text: String(Number(v.toPrecision(2))) }))));
       bars.replaceChildren(scale, ...order.map((j) => {
         const w = 50 * Math.abs(values[j]) / largest;
         const bar = el("i", { class: values[j] < 0 ? "below" : null, style: `width:${w}%;left:${values[j] < 0 ? 50 - w : 50}%` });
@@ -129,7 +129,7 @@ const RENDER = {
     }
     select.addEventListener("change", draw); search.addEventListener("input", () => table.set(rows()));
     draw();
-    const many = s.samples.length > 60 ? "Scores (activations): the 60 samples with the largest" : "Scores (activations) of the samples";
+    const many = s.samples.length > 60 ? "Scores (activations): the 60 largest" : "Scores (activations) of the samples";
     return [el("div", { class: "controls" }, select, search), el("div", { class: "grid" }, el("div", {}, el("h3", { text: "Features" }), table.node), el("div", {}, el("h3", { text: many }), bars, el("div", { class: "controls" }, download("Activations", all, "CSV"))))];
   },
   record: (s) => [el("details", {}, el("summary", { text: "Settings, versions, machine, time" }), el("pre", { text: JSON.stringify(s.record, null, 2) }))],

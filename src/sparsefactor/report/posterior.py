@@ -106,8 +106,8 @@ def heatmaps(p: VIPosterior | MCMCPosterior) -> list[Section]:
         figure(
             "All loadings",
             p.plot.heatmap("standardized"),
-            f"Heatmap of the loadings of {G} on the factors that are not empty, blue negative, red positive.",
-            f"Standardised loadings, of any size. {together}"
+            f"Heatmap of the loadings of {G} on the factors that are not empty, red negative, blue positive.",
+            f"Standardised loadings, blue positive, red negative. {together}"
             + (" Nearly every feature is included in every factor." if everything and len(count) else ""),
         )
     ]
