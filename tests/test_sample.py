@@ -350,14 +350,14 @@ def test_blocks_of_a_tutorial_are_run_and_shown(tutorials):
 def test_the_tutorial_runs(tutorials):
     page = tutorials.executed((DOCS / "tutorials" / "mcmc.md").read_text(), "mcmc.md")
     assert "The draws can be used" in page
-    assert "Not to be trusted yet" in page
+    assert "Not reliable yet" in page
     assert "has seed=0; got seed=1" in page
 
 
 def test_a_bad_verdict_is_a_warning():
     sim = sf.simulate(n_features=20, n_samples=15, inclusion=[0.5, 0.5], snr=5, seed=0)
     prior = sf.Prior(n_factors=2, inclusion=0.5)
-    with pytest.warns(sf.SamplingWarning, match="Not to be trusted yet.* where 100 are wanted") as caught:
+    with pytest.warns(sf.SamplingWarning, match="Not reliable yet.* where 100 are needed") as caught:
         mc = sf.sample(sim.X, prior, n_chains=2, n_warmup=5, n_draws=6)
     assert str(caught[0].message) == str(mc.verdict)
     assert caught[0].filename == __file__

@@ -66,7 +66,7 @@ const RENDER = {
   },
   verdict: (s) => [
     el("p", { class: "verdict-box " + s.level }, el("strong", { text: s.label + " " }), s.text),
-    ...s.lines.map((text) => el("p", { text })),
+    ...s.lines.map((text) => el("p", { text: text.replaceAll(" -", " \u2212") })),  // a minus sign stays with its name
   ],
   figure(s) {
     const source = "data:image/svg+xml;base64," + s.image;
