@@ -348,3 +348,12 @@ def test_scores_of_a_frame_are_a_frame(vi, mc) -> None:
             np.testing.assert_allclose(scores, bare)
     dated = X.set_axis(pd.date_range("2001-01-31", periods=40, freq="ME"))
     assert vi.transform(dated).index.equals(dated.index)
+
+
+def test_nothing_but_empty_factors_can_be_reported(tmp_path: Path) -> None:
+    p = sf.fit_vi(np.random.default_rng(0).normal(size=(30, 20)), n_factors=2, n_trials=1)
+    assert p.empty.all()
+    assert sections_of(p)["Loadings"]["rows"] == []
+    assert "Left out: 20 features without a loading of 0.3." in sections_of(p)["Loadings"]["note"]
+    p.export(tmp_path / "all.xlsx")
+    assert openpyxl.load_workbook(tmp_path / "all.xlsx")["loadings"].max_row == 21

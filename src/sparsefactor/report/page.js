@@ -47,7 +47,6 @@ function sortable(columns, rows, options) {
   return { node, set: (next) => { state.rows = next; draw(); } };
 }
 const RENDER = {
-  text: (s) => [el("p", { text: s.text })],
   claims(s) {
     const cell = (entry) => el("td", {}, el("span", { class: "verdict " + entry.kind, text: entry.word }), " ", entry.text);
     const head = el("tr", {}, ...["claim of the paper", "as in the paper", "this package's default"].map((text) => el("th", { scope: "col", text })));

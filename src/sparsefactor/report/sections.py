@@ -28,10 +28,6 @@ MOST_DECIMALS = 3  # a thousandth of a nat, or of an R-hat, is as fine as anyone
 MOST_LOADINGS = 1_500_000  # numbers of a factor table that a page may carry; beyond, features with no part are left out
 
 
-def text(title: str, words: str) -> Section:
-    return {"kind": "text", "title": title, "text": words}
-
-
 def verdict(title: str, level: Level, sentence: str, details: str, lines: Sequence[str]) -> Section:
     """The verdict in a box, then what was found, a sentence each."""
     return {
