@@ -142,7 +142,7 @@ class CpuMoves:
                 done += last - first
                 C, M, state = self.exchange.pass_on(turn, (C, M, state))
         F = np.empty(noise.normal.shape)
-        draw_shared(C, M - np.eye(K), np.ones(N), noise.normal, F)
+        draw_shared(C, M - np.eye(K), np.ones(N), np.eye(K), noise.normal, F)
         return rows._replace(Z=Z, L=L, tau=tau), F
 
     @computed

@@ -35,7 +35,9 @@ def column_step(arrays: Any, columns: VIColumns, sums: Sums, static: Static, res
     fixed, inclusion = (joined(*both) for both in zip(static, arrays, strict=True))
     f_mean, f_var = vi_activations(columns, sums, noise_mean(columns, fixed))
     columns = after_activations(columns._replace(f_mean=f_mean, f_var=f_var), sums, inclusion, fixed)
-    return rescaled(columns, fixed) if rescale else (columns, jnp.ones(f_mean.shape[0]))
+    if rescale or fixed.correlation_df:
+        return rescaled(columns, fixed)
+    return columns, jnp.ones(f_mean.shape[0])
 
 
 @partial(jax.jit, static_argnames=("static", "kind"))
@@ -66,7 +68,8 @@ def row_terms(arrays: Any, columns: VIColumns, sums: Sums, static: Static) -> An
 def parted(values: Any) -> tuple[Static, dict[str, Any]]:
     """What a compilation depends on, and the arrays and numbers that it does not depend on."""
     own = values._asdict()
-    arrays = {name: value for name, value in own.items() if isinstance(value, float | np.ndarray | jax.Array)}
+    arrays = {name: v for name, v in own.items() if isinstance(v, float | np.ndarray | jax.Array)}
+    arrays.pop("correlation_df", None)  # which branch is compiled depends on it
     return (type(values), *((name, value) for name, value in own.items() if name not in arrays)), arrays
 
 
@@ -119,7 +122,7 @@ def gibbs_ended(
     K, N = sums.LY.shape
     if not normal.shape[0]:
         normal = normals(stream, jnp.arange(K)[:, None], jnp.arange(N), STREAM_F)
-    F = draw_activations(sums, weight, normal, each)
+    F = draw_activations(sums, weight, jnp.eye(K), normal, each)
     own = explained(F, sums, joined(static, arrays))
     small = (sums.active, sums.l2, jnp.stack(sums.joint), own, jnp.sum(F**2, axis=1))
     small = jnp.concatenate([*map(jnp.ravel, small), jnp.max(jnp.abs(F))[None]])

@@ -43,7 +43,7 @@ def in_turn(engine: Any, rows: GibbsRows, columns: GibbsColumns, noise: Precisio
     M = drawn(own, turn, engine.prior, columns.alpha, noise)
     Z, L, tau = put_back(rows.Z, L, rows.tau, turn, own.Z, own.L, own.tau)
     sums = Sums(own.C, M - np.eye(len(M)), np.zeros((0, *M.shape)), NONE, NONE)
-    return Z, L, tau, drawn_activations(sums, np.ones(own.C.shape[1]), noise.normal, each=False)
+    return Z, L, tau, drawn_activations(sums, np.ones(own.C.shape[1]), np.eye(len(noise.normal)), noise.normal, each=False)
 
 
 def drawn(own: Taken, turn: Any, prior: Prior, alpha: Array, noise: PrecisionNoise) -> Array:

@@ -275,8 +275,8 @@ class Pinned(RowVerbs):
         )
         return free, self.free_sums(sums._replace(joint=joint))
 
-    def gibbs_activations(self, sums: Sums, weight: Array, normal: Array) -> Array:
-        return self.inner.gibbs_activations(sums, weight, normal)
+    def gibbs_activations(self, sums: Sums, weight: Array, prior: Array, normal: Array) -> Array:
+        return self.inner.gibbs_activations(sums, weight, prior, normal)
 
     def gibbs_shear(self, rows: GibbsRows, columns: GibbsColumns, noise: ShearNoise) -> tuple[GibbsRows, Array]:
         still = noise._replace(step=self.pad(noise.step, 0.0, axis=1), log_uniform=self.pad(noise.log_uniform, 0.0, 1))

@@ -176,7 +176,7 @@ class Gibbs:
     def sample_f(self, state: GibbsState, sums: Sums, power: float, rng: np.random.Generator) -> Array:
         """F given the rest (2.5)."""
         weight = power * self.weight(state.tau)
-        F = self.engine.gibbs_activations(sums, weight, self.normals(rng))
+        F = self.engine.gibbs_activations(sums, weight, np.eye(self.prior.K), self.normals(rng))
         check_size(float(np.abs(F).max(initial=0.0)))
         return F
 

@@ -115,8 +115,8 @@ class Engine(Verbs, Protocol):
         """`noise` is what this engine's `row_noise` made."""
         ...
 
-    def gibbs_activations(self, sums: Sums, weight: Array, normal: Array) -> Array:
-        """A draw of F, (K, N), from standard normals (K, N)."""
+    def gibbs_activations(self, sums: Sums, weight: Array, prior: Array, normal: Array) -> Array:
+        """A draw of F, (K, N), from standard normals (K, N); prior: (K, K) Phi^-1."""
         ...
 
     def gibbs_shear(self, rows: GibbsRows, columns: GibbsColumns, noise: ShearNoise) -> tuple[GibbsRows, Array]:

@@ -81,6 +81,7 @@ class CAVI:
             alpha_rate=alpha_rate,
             pi_a=empty,
             pi_b=empty,
+            phi=np.eye(K) if self.fixed.correlation_df else NONE,
         )
         return self.finish(rows, self.inclusion.begun(columns, active, known), np.ones(K))
 
@@ -95,7 +96,9 @@ class CAVI:
         columns = self.column_step(state.columns, state.sums)
         if rescale and self.data.design is not None:
             columns = self.slid(state.rows, columns)
-        return rescaled(columns, self.fixed) if rescale else (columns, np.ones(len(columns.alpha_rate)))
+        if rescale or self.fixed.correlation_df:
+            return rescaled(columns, self.fixed)
+        return columns, np.ones(len(columns.alpha_rate))
 
     def column_step(self, columns: VIColumns, sums: Sums) -> VIColumns:
         """q(F), q(tau) if it is column-wise, q(alpha), q(pi), in this order, from the rows' sums alone."""

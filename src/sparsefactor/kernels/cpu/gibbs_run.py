@@ -139,7 +139,7 @@ def small_run(problem, space, rule, rows, F, alpha, rate, logit, scale, key0, ke
         draw_normals(rng, normal)
         stream = RowStream(key0, key1, np.uint64(sweep))
         pass_small(problem, space, weight, 1.0, stream, rows, LY, LL, small)
-        draw_shared(LY, LL, space.weight, normal, F)
+        draw_shared(LY, LL, space.weight, np.eye(F.shape[0]), normal, F)
         largest = largest_of(F)
         if not largest < rule.largest:
             break

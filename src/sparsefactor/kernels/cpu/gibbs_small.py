@@ -150,7 +150,7 @@ def draw_own_parts(problem, space, noise):
     draw_precisions(ZERO, last, first - start, problem, Z, L, tau, LY, LL, state, alpha, logit, stream)
     for k in range(K):
         LL[k, k] -= 1.0
-    draw_shared(LY, LL, np.ones(N), normal, space.columns.F)
+    draw_shared(LY, LL, np.ones(N), np.eye(LL.shape[0]), normal, space.columns.F)
 
 
 @njit(**STRICT)
@@ -258,7 +258,7 @@ def small_sweep(
         draw_own_parts(problem, space, precision)
     pass_small(problem, space, columns[3], power, stream, after, LY, LL, small)
     if each:
-        draw_each(ZERO, N, LY, LL, space.no_share, space.weight, normal, F)
+        draw_each(ZERO, N, LY, LL, space.no_share, space.weight, np.eye(F.shape[0]), normal, F)
     else:
-        draw_shared(LY, LL, space.weight, normal, F)
+        draw_shared(LY, LL, space.weight, np.eye(F.shape[0]), normal, F)
     tell_small(F, LY, LL, told)

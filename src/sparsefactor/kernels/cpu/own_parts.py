@@ -64,7 +64,7 @@ def invert_parts(M, V):
     for p in range(P):
         if not np.trace(M[p]) < BEYOND:  # or not a number
             return False
-        factor_precision(M[p], 1.0, factor)
+        factor_precision(M[p], 1.0, np.eye(factor.shape[0]), factor)
         invert_factor(factor, space, V[p])
     return True
 
@@ -143,7 +143,7 @@ def draw_activations(M, told, first, drawn, F):
     """f_j given the rows (2.5), with one precision for all samples of a pattern."""
     K, factor = F.shape[0], np.empty((F.shape[0], F.shape[0]))
     for p in range(M.shape[0]):
-        factor_precision(M[p], 1.0, factor)
+        factor_precision(M[p], 1.0, np.eye(factor.shape[0]), factor)
         for s in range(first[p], first[p + 1]):
             for k in range(K):
                 total = told[s, k]
