@@ -208,10 +208,14 @@ class Prior:
         return self.n_factors
 
     @property
+    def correlated(self) -> bool:
+        """Whether the factors' correlations are learnt."""
+        return self.factor_correlation == "learnt" and self.K > 1
+
+    @property
     def correlation_df(self) -> float:
         """Degrees of freedom of the prior on the factors' correlations (1.12); 0 where factors are uncorrelated."""
-        learnt = self.factor_correlation == "learnt" and self.K > 1
-        return float(self.K + 1 + CORRELATION_SAMPLES) if learnt else 0.0
+        return float(self.K + 1 + CORRELATION_SAMPLES) if self.correlated else 0.0
 
     @property
     def learns_inclusion(self) -> bool:

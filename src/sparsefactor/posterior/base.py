@@ -36,6 +36,14 @@ class Posterior(Asking):
     inclusion_rate_mean: Array  # the same, or (0,) where inclusion was given; with modules, over all features
     fit_sums: FitSums | None = field(default=None, repr=False)  # what variance_explained needs of the data
     record: dict[str, Any] = field(default_factory=dict, repr=False)  # version, date and settings
+    # Correlations of the factors, (n_factors, n_factors), and their uncertainty; the identity where the prior has none.
+    factor_correlation_mean: Array | None = field(default=None, repr=False)
+    factor_correlation_sd: Array | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.factor_correlation_mean is None:
+            object.__setattr__(self, "factor_correlation_mean", np.eye(self.n_factors))
+            object.__setattr__(self, "factor_correlation_sd", np.zeros((self.n_factors, self.n_factors)))
 
     @property
     def n_factors(self) -> int:
