@@ -9,7 +9,7 @@ import pytest
 
 from sparsefactor.data import Data, as_data
 from sparsefactor.gibbs.sweep import GibbsState
-from sparsefactor.kernels.contract import GibbsRows, VIColumns, VIRows
+from sparsefactor.kernels.contract import NONE, GibbsRows, VIColumns, VIRows
 from sparsefactor.model import Beta, Prior
 from sparsefactor.vi.cavi import CAVI, VIState
 
@@ -38,6 +38,11 @@ def by_group(prior: Prior) -> tuple[int, ...]:
     return (prior.K, len(prior.group_names)) if prior.grouped else (prior.K,)
 
 
+def random_correlation(K: int, rng: np.random.Generator) -> np.ndarray:
+    """(K, K) a correlation matrix far from the identity."""
+    return np.corrcoef(rng.standard_normal((K, 2 * K)))
+
+
 def random_vi_state(cavi: CAVI, seed: int = 0) -> VIState:
     """A q that no update has touched yet."""
     rng = np.random.default_rng(seed)
@@ -64,6 +69,7 @@ def random_vi_state(cavi: CAVI, seed: int = 0) -> VIState:
         alpha_rate=rng.gamma(5.0, 1.0, by_group(cavi.prior)),
         pi_a=rng.gamma(5.0, 1.0, by_group(cavi.prior)) if learnt else np.zeros(0),
         pi_b=rng.gamma(5.0, 1.0, by_group(cavi.prior)) if learnt else np.zeros(0),
+        phi=random_correlation(K, rng) if cavi.prior.correlated else NONE,
     )
     return cavi.finish(rows, columns, np.ones(K))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from scipy.special import gammaln, multigammaln
 
 from ..arrays import Arrays
@@ -21,6 +22,15 @@ def prior_precision(columns: VIColumns, on: Arrays) -> Array:
     """(K, K) Phi^-1, the prior precision of the activations; the identity where factors are uncorrelated."""
     K = columns.f_mean.shape[0]
     return on.xp.linalg.inv(columns.phi) if columns.phi.shape[0] else on.xp.eye(K, dtype=columns.f_mean.dtype)
+
+
+def correlation_of(F: Array, df: float) -> Array:
+    """(K, K) correlations of activations F (K, N), shrunk by a prior with these degrees of freedom, to start from."""
+    size = np.sqrt(np.mean(F**2, axis=1))
+    unit = F / np.where(size > 0, size, 1.0)[:, None]
+    moments = unit @ unit.T + df * np.eye(len(F))
+    root = np.sqrt(np.diag(moments))
+    return np.asarray(moments / np.outer(root, root))
 
 
 def log_prior(phi: Array, inverse: Array, df: float, on: Arrays) -> Any:
