@@ -86,5 +86,5 @@ def update_correlation(
     gain = gain - 0.5 * n * xp.linalg.slogdet(phis)[1]
     gain = gain - 0.5 * xp.sum(inverse * moments * scales[:, :, None] * scales[:, None, :], axis=(1, 2))
     gain = gain + log_prior(phis, inverse, df, on)
-    best = xp.argmax(xp.astype(gain >= gain[-1], xp.int64))  # the longest step that does not lower the ELBO
-    return phis[best, :, :], scales[best, :]
+    best = xp.argmax(xp.astype(gain >= gain[-1], xp.int64), keepdims=True)  # the longest step not to lower the ELBO
+    return xp.take(phis, best, axis=0)[0, :, :], xp.take(scales, best, axis=0)[0, :]
