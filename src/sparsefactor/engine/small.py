@@ -79,7 +79,7 @@ class SmallVI:
         small, phi = np.empty((5, K)), np.empty((len(columns.phi),) * 2)
         G, spread = float(self.problem.Y.shape[0]), f_var[0] if self.joint else f_var
         known = (columns.f_mean, matrix(columns.phi), sums.LY, sums.LL, sums.active, sums.l2, G, self.constants)
-        small_columns(*known, self.joint, rescale or len(phi) > 0, f_mean, spread, small, phi)
+        small_columns(*known, self.joint, rescale, f_mean, spread, small, phi)
         alpha_shape, alpha_rate, pi_a, pi_b, scale = small
         if not self.learnt:
             pi_a, pi_b = columns.pi_a, columns.pi_b
