@@ -1,7 +1,7 @@
 """The correlation matrix Phi of the factors, for variational inference (docs/math.md, 3.22).
 
 Activations are f_j ~ N(0, Phi). Phi is a point estimate under the prior that an inverse-Wishart covariance induces on its
-correlation matrix (1.12). Its update and the change of scale of the factors are one step, made under parameter
+correlation matrix (1.13). Its update and the change of scale of the factors are one step, made under parameter
 expansion: both are read off the second moments of the activations. A step is taken only as far as it raises the ELBO.
 """
 
@@ -34,7 +34,7 @@ def correlation_of(F: Array, df: float) -> Array:
 
 
 def log_prior(phi: Array, inverse: Array, df: float, on: Arrays) -> Any:
-    """log p(Phi) of correlation matrices (..., K, K) with their inverses, every constant included (1.12)."""
+    """log p(Phi) of correlation matrices (..., K, K) with their inverses, every constant included (1.13)."""
     xp, K = on.xp, phi.shape[-1]
     log_det, diagonal = xp.linalg.slogdet(phi)[1], xp.linalg.diagonal(inverse)
     return (

@@ -59,7 +59,8 @@ class Prior:
         One noise precision per feature (the paper's), one in all, or one per sample. The latter two take features to
         be equally noisy: fit with scale=True unless they are.
     factor_correlation : "learnt" or "none"
-        Whether the activations are f ~ N(0, Phi) with a correlation matrix Phi that is learnt, or uncorrelated.
+        Whether the activations are f ~ N(0, Phi) with a correlation matrix Phi that is learnt, or uncorrelated (as in
+        the paper). Learnt correlations are shrunk towards zero by a prior that is worth ten samples.
     noise_shape, noise_rate, loading_shape, loading_rate : float, optional
         Of the gamma priors on noise and slab precisions. A rate that
         is left out is in units of the data, so that the answer does not depend on them: 0.02 times the variance of
@@ -91,7 +92,7 @@ class Prior:
     groups: Any = None
     factor_names: Any = None
     noise: Noise = "feature"
-    factor_correlation: Correlation = "none"
+    factor_correlation: Correlation = "learnt"
     noise_shape: float = NOISE_SHAPE
     noise_rate: Any = None
     loading_shape: Any = None
@@ -214,7 +215,7 @@ class Prior:
 
     @property
     def correlation_df(self) -> float:
-        """Degrees of freedom of the prior on the factors' correlations (1.12); 0 where factors are uncorrelated."""
+        """Degrees of freedom of the prior on the factors' correlations (1.13); 0 where factors are uncorrelated."""
         return float(self.K + 1 + CORRELATION_SAMPLES) if self.correlated else 0.0
 
     @property

@@ -47,7 +47,7 @@ def prior_precision(phi, df, inverse):
 
 @njit(**EXACT)
 def log_prior(log_det, inverse, df, constant):
-    """log p(Phi) (1.12)."""
+    """log p(Phi) (1.13)."""
     K, logs = inverse.shape[0], 0.0
     for k in range(K):
         logs += math.log(inverse[k, k])
