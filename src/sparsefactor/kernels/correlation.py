@@ -23,6 +23,16 @@ def prior_precision(columns: VIColumns, on: Arrays) -> Array:
     return on.xp.linalg.inv(columns.phi) if columns.phi.shape[0] else on.xp.eye(K, dtype=columns.f_mean.dtype)
 
 
+def inverse_of(phi: Array, K: int, on: Arrays) -> Array:
+    """(K, K) Phi^-1 of phi (K, K), or the identity where phi is (0,)."""
+    return on.xp.linalg.inv(phi) if phi.shape[0] else on.xp.eye(K)
+
+
+def gaussian_density(phi: Array, inverse: Array, moments: Array, n: float, on: Arrays) -> Any:
+    """log p(F) less its constant: -(n log|Phi| + tr(Phi^-1 S)) / 2; moments: S = F F', (K, K)."""
+    return -0.5 * (n * on.xp.linalg.slogdet(phi)[1] + on.xp.sum(inverse * moments))
+
+
 def log_prior(phi: Array, inverse: Array, df: float, on: Arrays) -> Any:
     """log p(Phi) of correlation matrices (..., K, K) with their inverses, every constant included (1.12)."""
     xp, K = on.xp, phi.shape[-1]
