@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from sparsefactor.data import Data, as_data
-from sparsefactor.gibbs.correlation import correlations_of
 from sparsefactor.gibbs.sweep import GibbsState
-from sparsefactor.kernels.contract import GibbsRows, VIColumns, VIRows
+from sparsefactor.kernels.contract import NONE, GibbsRows, VIColumns, VIRows
 from sparsefactor.model import Beta, Prior
 from sparsefactor.vi.cavi import CAVI, VIState
 
@@ -42,6 +41,11 @@ def by_group(prior: Prior) -> tuple[int, ...]:
     return (prior.K, len(prior.group_names)) if prior.grouped else (prior.K,)
 
 
+def random_correlation(K: int, rng: np.random.Generator) -> np.ndarray:
+    """(K, K) a correlation matrix far from the identity."""
+    return np.corrcoef(rng.standard_normal((K, 2 * K)))
+
+
 def random_vi_state(cavi: CAVI, seed: int = 0) -> VIState:
     """A q that no update has touched yet."""
     rng = np.random.default_rng(seed)
@@ -68,6 +72,7 @@ def random_vi_state(cavi: CAVI, seed: int = 0) -> VIState:
         alpha_rate=rng.gamma(5.0, 1.0, by_group(cavi.prior)),
         pi_a=rng.gamma(5.0, 1.0, by_group(cavi.prior)) if learnt else np.zeros(0),
         pi_b=rng.gamma(5.0, 1.0, by_group(cavi.prior)) if learnt else np.zeros(0),
+        phi=random_correlation(K, rng) if cavi.prior.correlated else NONE,
     )
     return cavi.finish(rows, columns, np.ones(K))
 
@@ -90,7 +95,7 @@ def random_gibbs_state(data: Data, prior: Prior, seed: int = 0) -> GibbsState:
         pi=rng.uniform(0.2, 0.8, by_group(prior)) if prior.learns_inclusion else np.zeros(0),
         tau=tau if column_noise else np.zeros(0),
         scale=rng.uniform(0.5, 2.0, K),
-        phi=correlations_of(np.cov(rng.standard_normal((K, 2 * K)))) if prior.correlated else np.zeros(0),
+        phi=random_correlation(K, rng) if prior.correlated else np.zeros(0),
     )
 
 

@@ -15,11 +15,6 @@ from ..model import Prior
 from .state import GibbsState
 
 
-def start_correlation(F: Array, df: float) -> Array:
-    """Phi of a start: the correlations of activations (K, N), shrunk towards none; (0,) where df is 0."""
-    return correlations_of(df * np.eye(len(F)) + F @ F.T) if df else np.zeros(0)
-
-
 def expand(state: GibbsState, df: float, rng: np.random.Generator) -> GibbsState:
     """The state at scales drawn from their prior given Phi (2.19a); as it is where factors are uncorrelated."""
     if not len(state.phi):

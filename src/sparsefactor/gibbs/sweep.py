@@ -16,12 +16,12 @@ from ..arrays import NUMPY
 from ..data import Data
 from ..densities import LOG_2PI, log_gamma_density
 from ..kernels.columns import explained, fixed_of, message, noise_posterior, slab_posterior
-from ..kernels.contract import Array, GibbsColumns, GibbsRows, Message, MoveNoise, Sums
-from ..kernels.correlation import gaussian_density, inverse_of, log_prior
+from ..kernels.contract import NONE, Array, GibbsColumns, GibbsRows, Message, MoveNoise, Sums
+from ..kernels.correlation import correlation_of, gaussian_density, inverse_of, log_prior
 from ..kernels.noise import column_generator
 from ..kernels.protocol import Engine, RunStart
 from ..model import Prior
-from .correlation import draw_correlation, start_correlation
+from .correlation import draw_correlation
 from .inclusion import inclusion_of, positive
 from .moves import Move, ScaleMove, in_one_call, noise_of
 from .run import LARGEST, rule_of
@@ -145,7 +145,7 @@ class Gibbs:
         if self.column_noise:
             shape, rate = noise_posterior(self.engine.gibbs_column_rss(rows, F), self.fixed)
             tau = shape / rate
-        phi = start_correlation(F, self.prior.correlation_df)
+        phi = correlation_of(F, self.prior.correlation_df) if self.prior.correlated else NONE
         return GibbsState(rows, F.copy(), alpha, pi, tau, np.ones(K), w, phi)
 
     def message(self, state: GibbsState, power: float = 1.0) -> Message:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from scipy.special import gammaln, multigammaln
 
 from ..arrays import Arrays
@@ -31,6 +32,15 @@ def inverse_of(phi: Array, K: int, on: Arrays) -> Array:
 def gaussian_density(phi: Array, inverse: Array, moments: Array, n: float, on: Arrays) -> Any:
     """log p(F) less its constant: -(n log|Phi| + tr(Phi^-1 S)) / 2; moments: S = F F', (K, K)."""
     return -0.5 * (n * on.xp.linalg.slogdet(phi)[1] + on.xp.sum(inverse * moments))
+
+
+def correlation_of(F: Array, df: float) -> Array:
+    """(K, K) correlations of activations F (K, N), shrunk by a prior with these degrees of freedom, to start from."""
+    size = np.sqrt(np.mean(F**2, axis=1))
+    unit = F / np.where(size > 0, size, 1.0)[:, None]
+    moments = unit @ unit.T + df * np.eye(len(F))
+    root = np.sqrt(np.diag(moments))
+    return np.asarray(moments / np.outer(root, root))
 
 
 def log_prior(phi: Array, inverse: Array, df: float, on: Arrays) -> Any:
@@ -86,5 +96,5 @@ def update_correlation(
     gain = gain - 0.5 * n * xp.linalg.slogdet(phis)[1]
     gain = gain - 0.5 * xp.sum(inverse * moments * scales[:, :, None] * scales[:, None, :], axis=(1, 2))
     gain = gain + log_prior(phis, inverse, df, on)
-    best = xp.argmax(xp.astype(gain >= gain[-1], xp.int64))  # the longest step that does not lower the ELBO
-    return phis[best, :, :], scales[best, :]
+    best = xp.argmax(xp.astype(gain >= gain[-1], xp.int64), keepdims=True)  # the longest step not to lower the ELBO
+    return xp.take(phis, best, axis=0)[0, :, :], xp.take(scales, best, axis=0)[0, :]

@@ -156,7 +156,9 @@ class Asking:
 
         return local_false_sign_rate(self._self())
 
-    def discoveries(self, fdr: float = 0.05, by: Literal["inclusion", "sign"] = "inclusion") -> pandas.DataFrame:
+    def discoveries(
+        self, fdr: float = 0.05, by: Literal["inclusion", "sign"] = "inclusion", *, min_loading: float = 0.0
+    ) -> pandas.DataFrame:
         """The features of each factor at a Bayesian false discovery rate.
 
         The rate is what the posterior believes. Draws keep it nearly; variational inference is too sure where noise is
@@ -170,11 +172,14 @@ class Asking:
             The list of a factor is the longest whose mean probability of error is at most this.
         by : "inclusion" or "sign"
             An error is a loading that is zero, or one that is zero or of the other sign.
+        min_loading : float
+            Take features whose standardised loading exceeds this in absolute value: an error is one that does not. 0.3
+            gives short lists where every feature has a loading that is not zero.
 
         Returns
         -------
         pandas.DataFrame
-            Columns factor (from 1), feature, loading, sd, inclusion_prob, lfsr, and fdr: the rate of the list that
+            Columns factor (from 1), feature, loading, standardized, sd, inclusion_prob, lfsr, and fdr: the rate of the list that
             ends there.
 
         Examples
@@ -187,7 +192,7 @@ class Asking:
         """
         from ..questions import discoveries
 
-        return discoveries(self._self(), fdr, by=by)
+        return discoveries(self._self(), fdr, by=by, min_loading=min_loading)
 
     def _self(self) -> VIPosterior | MCMCPosterior:
         return cast("VIPosterior | MCMCPosterior", self)

@@ -215,6 +215,25 @@ class Posterior(Asking):
         return variance_explained(self._sums(), by, self._weights())
 
     @property
+    def standardized_loadings(self) -> Array:
+        """(n_features, n_factors) loadings in standard deviations of the feature for one of the factor's activations."""
+        from ..standardized import factor_size, to_standardized
+
+        return to_standardized(self, self.loadings_mean, factor_size(self))
+
+    @property
+    def communalities(self) -> Array:
+        """(n_features,) the share of each feature's variance that the factors explain, as the model has it."""
+        from ..standardized import communalities
+
+        return communalities(self)
+
+    @property
+    def uniquenesses(self) -> Array:
+        """(n_features,) the share of the noise in each feature's variance: one less its communality."""
+        return 1.0 - self.communalities
+
+    @property
     def empty(self) -> NDArray[np.bool_]:
         """(n_factors,) which factors hold next to nothing, by `explained.is_empty`; they come last."""
         return self._sums().empty(self._weights())

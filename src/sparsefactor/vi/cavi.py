@@ -29,6 +29,7 @@ from ..kernels.columns import (
     vi_message,
 )
 from ..kernels.contract import NONE, Array, ELBOTerms, Message, Sums, VIColumns, VIRows
+from ..kernels.correlation import correlation_of
 from ..kernels.inclusion import inclusion_of
 from ..kernels.protocol import Engine
 from ..model import Prior
@@ -81,7 +82,7 @@ class CAVI:
             alpha_rate=alpha_rate,
             pi_a=empty,
             pi_b=empty,
-            phi=np.eye(K) if self.fixed.correlation_df else NONE,
+            phi=correlation_of(F, self.fixed.correlation_df) if self.fixed.correlation_df else NONE,
         )
         return self.finish(rows, self.inclusion.begun(columns, active, known), np.ones(K))
 
