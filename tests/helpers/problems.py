@@ -29,8 +29,11 @@ def small_data(G: int = 6, N: int = 5, K: int = 2, *, missing: float = 0.0, seed
     return as_data(X)
 
 
-def prior_for(K: int, *, inclusion: Any = 0.4, noise: Any = "feature", groups: Any = None, **hyper: float) -> Prior:
-    return Prior(n_factors=K, inclusion=inclusion, noise=noise, groups=groups, **(hyper or MILD))
+def prior_for(
+    K: int, *, inclusion: Any = 0.4, noise: Any = "feature", groups: Any = None, correlation: str = "none", **hyper: Any
+) -> Prior:
+    given = {"inclusion": inclusion, "noise": noise, "groups": groups, "factor_correlation": correlation}
+    return Prior(n_factors=K, **given, **(hyper or MILD))
 
 
 def by_group(prior: Prior) -> tuple[int, ...]:
@@ -92,6 +95,7 @@ def random_gibbs_state(data: Data, prior: Prior, seed: int = 0) -> GibbsState:
         pi=rng.uniform(0.2, 0.8, by_group(prior)) if prior.learns_inclusion else np.zeros(0),
         tau=tau if column_noise else np.zeros(0),
         scale=rng.uniform(0.5, 2.0, K),
+        phi=random_correlation(K, rng) if prior.correlated else np.zeros(0),
     )
 
 

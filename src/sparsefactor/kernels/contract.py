@@ -155,6 +155,7 @@ class GibbsColumns(NamedTuple):
     logit: Array  # (1, V or G, K) prior log odds of inclusion; (M, K) where rows are in modules
     weight: Array  # (N,) column precisions (ones for noise="feature")
     scale: Array  # (K,) multiplies the stored loadings before they are used
+    phi: Array = NONE  # (K, K) prior covariance of the activations; none where it is the identity
 
 
 # The sampler's moves by name (gibbs/moves.py). Of "scale" no engine need know.

@@ -24,6 +24,16 @@ def prior_precision(columns: VIColumns, on: Arrays) -> Array:
     return on.xp.linalg.inv(columns.phi) if columns.phi.shape[0] else on.xp.eye(K, dtype=columns.f_mean.dtype)
 
 
+def inverse_of(phi: Array, K: int, on: Arrays) -> Array:
+    """(K, K) Phi^-1 of phi (K, K), or the identity where phi is (0,)."""
+    return on.xp.linalg.inv(phi) if phi.shape[0] else on.xp.eye(K)
+
+
+def gaussian_density(phi: Array, inverse: Array, moments: Array, n: float, on: Arrays) -> Any:
+    """log p(F) less its constant: -(n log|Phi| + tr(Phi^-1 S)) / 2; moments: S = F F', (K, K)."""
+    return -0.5 * (n * on.xp.linalg.slogdet(phi)[1] + on.xp.sum(inverse * moments))
+
+
 def correlation_of(F: Array, df: float) -> Array:
     """(K, K) correlations of activations F (K, N), shrunk by a prior with these degrees of freedom, to start from."""
     size = np.sqrt(np.mean(F**2, axis=1))
