@@ -128,7 +128,8 @@ def test_all_that_may_decide_a_draw_is_in_the_digest_that_guards_a_resume() -> N
     from sparsefactor.version import DECIDING
 
     neutral = {
-        "annotated", "atomic", "checks", "computed", "containers", "diagnostics", "errors", "frames", "hdf5",
+        "annotated", "association", "atomic", "checks", "computed", "containers", "diagnostics", "errors", "export",
+        "frames", "hdf5", "mofa", "plot", "report", "table_files",
         "heywood", "jobs", "names", "notices", "outliers",
         "parallel_analysis", "posterior", "progress", "questions",
         "record", "storage", "version", "words",

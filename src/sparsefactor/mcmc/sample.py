@@ -142,7 +142,7 @@ def sample(
     Warns
     -----
     SamplingWarning
-        With the verdict of `mc.diagnostics()`, where the draws are not to be trusted.
+        With `mc.verdict`, where the draws are not reliable.
 
     Examples
     --------
@@ -184,7 +184,7 @@ def sample(
     if watcher.full is not None:
         warn(f"sampling ended early, and the draws so far are returned: {watcher.full}", SamplingWarning)
     if not verdict.ok:
-        warn(verdict.text, SamplingWarning)
+        warn(str(verdict), SamplingWarning)
     return result
 
 

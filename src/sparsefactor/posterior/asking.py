@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 class Asking:
     """The methods that put questions."""
 
-    def transform(
-        self, X: Any, return_sd: bool = False, covariates: Any = None, client: Any = None
-    ) -> Array | tuple[Array, Array]:
+    def transform(self, X: Any, return_sd: bool = False, covariates: Any = None, client: Any = None) -> Any:
         """Activations of new samples, with any pattern of missing entries; for training samples, the fit's own.
 
         Given the features' posterior the answer is exact: the uncertainty of the loadings counts, the fit's centring
@@ -41,7 +39,7 @@ class Asking:
 
         Returns
         -------
-        array (n, n_factors), or two of them
+        array (n, n_factors), or a frame or DataArray with names where X is one; or two of them
 
         Examples
         --------

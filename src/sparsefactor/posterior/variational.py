@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from .base import Posterior
 from .labels import DIMS, GROUP_DIMS, MODULE_DIMS, NOISE_DIMS, Array
+from .verdict import Verdict, verdict_of_vi
 
 if TYPE_CHECKING:
     import pandas
@@ -110,6 +111,11 @@ class VIPosterior(Posterior):
     def converged(self) -> bool:
         """Whether the fit converged."""
         return self.status is Status.CONVERGED
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the fit can be used, why or why not, and what to do."""
+        return verdict_of_vi(self)
 
     @property
     def certainty(self) -> str:
