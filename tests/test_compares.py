@@ -41,7 +41,7 @@ def test_the_page_says_what_the_machine_had_to_do_and_whether_it_was_one_run() -
 
 
 def test_a_place_that_nothing_fills_is_an_error() -> None:
-    assert page.filled("<!-- first call -->\nold\n<!-- end -->", made()).count("old") == 0
+    assert page.filled("<!-- accuracy of Z -->\nold\n<!-- end -->", made()).count("old") == 0
     with pytest.raises(KeyError, match="no such"):
         page.filled("<!-- no such -->\n<!-- end -->", made())
 
