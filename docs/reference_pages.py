@@ -31,7 +31,11 @@ def visit(described: Any) -> None:
 
 
 def correct(described: griffe.Class | griffe.Function, hidden: set[str]) -> None:
-    defaults = {p.name: p.default for p in described.parameters}
+    defaults = {}
+    for p in described.parameters:
+        constant = described.module.members.get(str(p.default))
+        known = constant is not None and not constant.is_alias and constant.is_attribute
+        defaults[p.name] = constant.value if known else p.default
     for section in described.docstring.parsed if described.docstring else []:
         if section.kind is griffe.DocstringSectionKind.parameters:
             section.value[:] = [p for p in section.value if p.name not in hidden]

@@ -27,7 +27,7 @@ def made() -> dict:
 def test_tables_are_means_and_leave_out_methods_without_an_answer() -> None:
     parts = page.parts(made())
     assert parts["accuracy of Z"].splitlines()[2:] == ["| a | 0.625 |"]
-    assert parts["seconds on the simulation"].splitlines()[2:] == ["| a | 2.5 |", "| b | 2.5 |"]
+    assert parts["error of loadings"].splitlines()[2:] == ["| a | 0.250 |", "| b | 0.250 |"]
     assert parts["held-out error"].splitlines()[2:] == ["| a | 0.500 |"]
     assert "2 cores of P" in parts["where"]
 

@@ -8,6 +8,7 @@ import enum
 import importlib.util
 import inspect
 import re
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -21,7 +22,8 @@ import sparsefactor as sf
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 WORDS = {"__version__", "plot.KINDS"}  # constants, described in the reference's own words
-PUBLIC = {"mcmc.sample.sample": "sample"}  # its module has its name, by which griffe would find the module
+# Functions with the name of a module, which griffe would show instead.
+PUBLIC = {"mcmc.sample.sample": "sample", "simulate.draw.simulate": "simulate", "relabel.public.relabel": "relabel"}
 
 
 def public_names() -> Iterator[str]:
@@ -118,6 +120,9 @@ def test_the_reference_holds_every_public_name_once() -> None:
     assert sorted(PUBLIC.get(name, name) for name in listed) == OBJECTS
     for word in WORDS:
         assert f"`sf.{word}`" in text
+    for name in listed:  # no function is hidden by a module of its name
+        owner = sys.modules[named(PUBLIC.get(name, name)).__module__].__name__
+        assert name in PUBLIC or not owner.startswith(f"sparsefactor.{name}."), name
 
 
 @cache

@@ -6,7 +6,6 @@ import base64
 import importlib.util
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -47,29 +46,6 @@ def test_a_block_shows_its_text_and_its_picture() -> None:
     assert texts(page) == ["1\n", "4\n"]
     assert "![Two  words](data:" in page
     assert [data[:4] for data in pictures(page)] == [b"\x89PNG"]
-
-
-def test_a_page_without_its_data_says_so(monkeypatch) -> None:
-    monkeypatch.setenv("SPARSEFACTOR_GTEX", "no such file")
-    text = (DOCS / "tutorials" / "tissues.md").read_text()
-    page = SimpleNamespace(file=SimpleNamespace(src_uri="tutorials/tissues.md"), meta={"data": "SPARSEFACTOR_GTEX"})
-    shown = hook().on_page_markdown(text, page)
-    assert "Not run when this page was built" in shown
-    assert "`SPARSEFACTOR_GTEX`" in shown
-    assert texts(shown) == []
-
-
-@pytest.mark.slow
-def test_tissues():
-    if not hook().found("SPARSEFACTOR_GTEX"):
-        pytest.skip("the GTEx z-scores are not here; set SPARSEFACTOR_GTEX to their path")
-    page = executed("tissues")
-    shown = texts(page)
-    assert "factor 2: Whole_Blood" in shown[2]
-    by_pair, by_tissue = (float(re.search(r"error ([\d.]+)", shown[block])[1]) for block in (3, 4))
-    assert by_pair < 0.9
-    assert by_tissue < by_pair + 0.01  # as the text has it: as well or better, where pairs are scaled
-    assert len(pictures(page)) == 3
 
 
 @pytest.mark.slow

@@ -68,9 +68,7 @@ def parts(told: dict[str, Any]) -> dict[str, str]:
         "where": where(told),
         "accuracy of Z": simulation(told, "z_accuracy", ".3f"),
         "error of loadings": simulation(told, "rrmse_loadings", ".3f"),
-        "seconds on the simulation": simulation(told, "cpu_seconds", ".1f"),
         "held-out error": real(told, "error", ".3f"),
-        "held-out log density": real(told, "log_density", ".3f"),
         "seconds on the tables": real(told, "cpu_seconds", ".1f"),
     }
 
