@@ -8,6 +8,7 @@ import enum
 import importlib.util
 import inspect
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -15,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 import sparsefactor as sf
@@ -275,6 +277,28 @@ def test_a_wrong_default_is_noticed() -> None:
 
 def python_blocks(page: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["howto/larger_than_memory.md", "howto/cluster.md"])
+def test_a_block_prints_what_the_page_shows(name, tmp_path) -> None:
+    """Pages whose blocks need processes or files of their own are not run at build."""
+    text = (DOCS / name).read_text()
+    (shown,) = re.findall(r"^```text\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    (tmp_path / "block.py").write_text(python_blocks(DOCS / name)[0])
+    done = subprocess.run([sys.executable, "block.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.stdout == shown, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sparsefactor.SamplingWarning", "ignore::sparsefactor.ConvergenceWarning")
+@pytest.mark.parametrize("name", ["explanation/definitions.md", "explanation/model.md", "howto/long_runs.md"])
+def test_blocks_about_some_data_run(name, tmp_path, monkeypatch) -> None:
+    """Pages that speak of X, and of results p and mc, without making them."""
+    monkeypatch.chdir(tmp_path)
+    known = {**plotted(), "matrix": np.full((40, 2), 0.5)}
+    for block in python_blocks(DOCS / name):
+        exec(compile(block, name, "exec"), known)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS).as_posix())
