@@ -120,7 +120,7 @@ def test_mcmc():
     page = executed("mcmc")
     shown = texts(page)
     assert "The draws can be used" in shown[2]
-    assert "Not to be trusted yet" in shown[3]
+    assert "R-hat" in shown[3]  # what is wrong
     assert len(pictures(page)) == 2
 
 
