@@ -53,8 +53,8 @@ class Prior:
     factor_names : (n_factors,) names, optional
         Names of known factors; by default the columns of inclusion if that is a frame, as `annotate` returns it.
     noise : "feature", "shared" or "sample"
-        One noise precision per feature (as in the paper), one for all, or one per sample. The latter two assume
-        equally noisy features: fit with scale=True unless they are.
+        One noise precision per feature (the paper's), one in all, or one per sample. The latter two take features to
+        be equally noisy: fit with scale=True unless they are.
     noise_shape, noise_rate, loading_shape, loading_rate : float, optional
         Shapes and rates of the gamma priors on noise and slab precisions. By default rates are in units of the data,
         so that results do not depend on these: noise_rate is 0.02 times the variance of the feature (or sample, or
