@@ -89,9 +89,6 @@ def test_new_samples():
     assert 0.85 < float(re.search(r"intervals cover (\d+)%", shown[2])[1]) / 100 < 0.95
     benign, malignant = (float(x) for x in re.findall(r"-?\d+", shown[3]))
     assert malignant < benign  # as the text has it
-    model, sample = (float(x) for x in re.findall(r"([\d.]+)", shown[4]))
-    assert model < sample
-    assert float(re.search(r"accuracy ([\d.]+)", shown[-1])[1]) > 0.93
 
 
 @pytest.mark.slow
