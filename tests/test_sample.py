@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import tracemalloc
 from dataclasses import replace
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -326,36 +324,6 @@ def test_adding_up_the_signal_needs_no_second_matrix():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 0.3 * total.nbytes
-
-
-# ---- the tutorial -------------------------------------------------------------------------------------------------
-
-DOCS = Path(__file__).parents[1] / "docs"
-
-
-@pytest.fixture
-def tutorials() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("run_tutorials", DOCS / "run_tutorials.py")
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    assert spec.loader is not None
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_blocks_of_a_tutorial_are_run_and_shown(tutorials):
-    page = "Text\n\n```python\nx = 2\nprint(x)\nx + 1\n```\n\n```python\ny = x\n```\n\n```text\nx\n```\n"
-    assert tutorials.executed(page, "page") == page.replace("x + 1\n```\n", "x + 1\n```\n\n```text\n2\n3\n```\n")
-    with pytest.raises(ZeroDivisionError):
-        tutorials.executed("```python\n1 / 0\n```\n", "page")
-
-
-@pytest.mark.slow
-def test_the_tutorial_runs(tutorials):
-    page = tutorials.executed((DOCS / "tutorials" / "mcmc.md").read_text(), "mcmc.md")
-    assert "The draws can be used" in page
-    assert "Not to be trusted yet" in page
-    assert "has seed=0; got seed=1" in page
 
 
 def test_a_bad_verdict_is_a_warning():
