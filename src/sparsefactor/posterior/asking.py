@@ -176,8 +176,8 @@ class Asking:
         Returns
         -------
         pandas.DataFrame
-            Columns factor (from 1), feature, loading, standardized, sd, inclusion_prob, lfsr, and fdr: the rate of the list that
-            ends there.
+            Columns factor (from 1), feature, loading, standardized, sd, inclusion_prob, lfsr, and fdr: the rate of the
+            list that ends there.
 
         Examples
         --------

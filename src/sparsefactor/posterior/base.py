@@ -349,7 +349,7 @@ class Posterior(Asking):
 
     @property
     def standardized_loadings(self) -> Array:
-        """(n_features, n_factors) loadings in standard deviations of the feature for one of the factor's activations."""
+        """(n_features, n_factors) loadings in standard deviations of the feature for one of the factor's scores."""
         from ..standardized import factor_size, to_standardized
 
         return to_standardized(self, self.loadings_mean, factor_size(self))
