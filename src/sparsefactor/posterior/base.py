@@ -42,8 +42,8 @@ class Posterior(Asking):
     fit_sums: FitSums | None = field(default=None, repr=False)  # what variance_explained needs of the data
     record: dict[str, Any] = field(default_factory=dict, repr=False)  # version, date and settings
     # Correlations of the factors, (n_factors, n_factors), and their uncertainty; the identity where the prior has none.
-    factor_correlation_mean: Array | None = field(default=None, repr=False)
-    factor_correlation_sd: Array | None = field(default=None, repr=False)
+    factor_correlation_mean: Array = field(default=None, repr=False)  # type: ignore[arg-type]
+    factor_correlation_sd: Array = field(default=None, repr=False)  # type: ignore[arg-type]
 
     def __post_init__(self) -> None:
         if self.factor_correlation_mean is None:
