@@ -36,7 +36,7 @@ def column_step(arrays: Any, columns: VIColumns, sums: Sums, static: Static, res
     fixed, inclusion = (joined(*both) for both in zip(static, arrays, strict=True))
     f_mean, f_var = vi_activations(columns, sums, noise_mean(columns, fixed))
     columns = after_activations(columns._replace(f_mean=f_mean, f_var=f_var), sums, inclusion, fixed)
-    if rescale or fixed.correlation_df:
+    if rescale:
         return rescaled(columns, fixed)
     return columns, jnp.ones(f_mean.shape[0])
 

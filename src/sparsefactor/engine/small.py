@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from ..kernels.contract import Array, Climber, ELBOTerms, Sums, VIColumns, VIRows, VITerms
-from ..kernels.correlation import log_constant
 from ..kernels.cpu.tiles import Problem
 from ..kernels.cpu.vi_climb import Pace, Slots, small_climb
 from ..kernels.cpu.vi_rows import FactorMajor
@@ -34,7 +33,6 @@ def constants_of(problem: Problem, prior: Prior, row_terms: VITerms) -> Constant
         logit=logit,
         row_terms=np.array(row_terms),
         correlation_df=prior.correlation_df,
-        correlation_constant=log_constant(prior.K, prior.correlation_df) if prior.correlation_df else 0.0,
         n=float(N),
         ones=np.ones(N),
         no_share=np.zeros((0, 0)),
@@ -79,7 +77,7 @@ class SmallVI:
         small, phi = np.empty((5, K)), np.empty((len(columns.phi),) * 2)
         G, spread = float(self.problem.Y.shape[0]), f_var[0] if self.joint else f_var
         known = (columns.f_mean, matrix(columns.phi), sums.LY, sums.LL, sums.active, sums.l2, G, self.constants)
-        small_columns(*known, self.joint, rescale or len(phi) > 0, f_mean, spread, small, phi)
+        small_columns(*known, self.joint, rescale, f_mean, spread, small, phi)
         alpha_shape, alpha_rate, pi_a, pi_b, scale = small
         if not self.learnt:
             pi_a, pi_b = columns.pi_a, columns.pi_b

@@ -54,7 +54,6 @@ class SmallMaskedVI:
         f_mean, f_var = self.inner.vi_activations(columns, sums, known.constants.ones)
         small, slide, phi = np.empty((5, K)), np.empty((K, len(known.basis))), np.empty((len(columns.phi),) * 2)
         own = (by_factors(rows), known.observed, sums.active, sums.l2, known.constants, known.basis)
-        rescale = rescale or len(phi) > 0
         masked_columns(*own, rescale, matrix(columns.phi), f_mean, f_var, slide, small, phi)
         alpha_shape, alpha_rate, pi_a, pi_b, scale = small
         if not self.learnt:

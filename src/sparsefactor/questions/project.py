@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..containers import scores_like_input
 from ..posterior import MCMCPosterior, VIPosterior
 from .noise import fixed_point, noise_rate, over_noise
 from .rows import Draw, correlation_root, each_draw, feature_blocks, loading_covariance
@@ -38,10 +39,14 @@ class Activations(NamedTuple):
 
 def transform(
     p: VIPosterior | MCMCPosterior, X: Any, *, return_sd: bool = False, covariates: Any = None, client: Any = None
-) -> Array | tuple[Array, Array]:
+) -> Any:
     """(n, n_factors) the posterior mean of new samples' activations, and their standard deviation if asked for."""
-    found = [own for _, own in Border(X, p.labels, covariates).answers(client, moments, p)]
-    mean, sd = (np.concatenate([own[place] for own in found]) for place in range(2))
+    border = Border(X, p.labels, covariates)
+    found = [own for _, own in border.answers(client, moments, p)]
+    mean, sd = (
+        scores_like_input(np.concatenate([own[place] for own in found]), X, border.names, p.factor_names)
+        for place in range(2)
+    )
     return (mean, sd) if return_sd else mean
 
 

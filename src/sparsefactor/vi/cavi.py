@@ -92,12 +92,13 @@ class CAVI:
 
     def next_columns(self, state: VIState, *, rescale: bool) -> tuple[VIColumns, Array]:
         """The column step, and what the rows are to be multiplied by."""
+        rescale = rescale or self.prior.correlated  # correlations are updated with the scale
         if self.shortcut is not None:
             return self.shortcut.next_columns(state.rows, state.columns, state.sums, rescale)
         columns = self.column_step(state.columns, state.sums)
         if rescale and self.data.design is not None:
             columns = self.slid(state.rows, columns)
-        if rescale or self.fixed.correlation_df:
+        if rescale:
             return rescaled(columns, self.fixed)
         return columns, np.ones(len(columns.alpha_rate))
 
