@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .posterior import MCMCPosterior, VIPosterior
 
 MOST_LINES = 20  # factors that a notebook shows
+EXPLAINED = "Share: variance lost if the factor is removed. A feature is included if its probability exceeds 0.5."
 MOST_TOLD = 5  # factors that a report describes one by one
 
 

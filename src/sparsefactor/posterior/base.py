@@ -1,4 +1,4 @@
-"""The questions that both posteriors answer."""
+"""What both posteriors have in common: means, tables, files, plots, variance explained."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Posterior(Asking):
-    """The questions both posteriors answer. Shapes: see the table of words in docs/index.md."""
+    """The attributes and methods of both posteriors."""
 
     prior: Prior
     labels: Labels
@@ -113,7 +113,7 @@ class Posterior(Asking):
         Parameters
         ----------
         covariates : bool
-            Whether what known covariates explain is kept; without it, samples are as if these were at their mean.
+            Whether to include what known covariates explain; if not, samples are as if these were at their mean.
 
         Returns
         -------

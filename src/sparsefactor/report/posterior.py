@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ..frames import CUTOFF, INCLUDED, included, sorted_loadings, strongest
+from ..frames import CUTOFF, included, sorted_loadings, strongest
 from ..names import shown
+from ..plot.base import off_screen
 from ..posterior import MCMCPosterior, VIPosterior
-from ..words import about, percent, plural, stability_text, story
+from ..words import EXPLAINED, about, percent, plural, stability_text, story
 from . import sections
 from .figures import figure
 from .page import render
@@ -26,11 +27,18 @@ def posterior_page(
     spelt: Callable[[str], str] = str,
 ) -> str:
     """One page for a posterior of either kind. spelt: settings in remedies as the reader writes them; as in Python."""
+    with off_screen():
+        page = posterior_sections(p, spelt)
     G, N, K = len(p.feature_names), len(p.sample_names), p.n_factors
     method = "variational inference" if isinstance(p, VIPosterior) else "Gibbs sampling"
+    return render(title, f"{N:,} samples, {G:,} features, {K} factors, by {method}", page)
+
+
+def posterior_sections(p: VIPosterior | MCMCPosterior, spelt: Callable[[str], str]) -> list[Section]:
+    """The sections of the page, in order."""
     verdict = p.verdict
     shares = p.variance_explained(by="factor")
-    page = [
+    return [
         sections.verdict(
             "Verdict and summary",
             verdict.level,
@@ -42,8 +50,7 @@ def posterior_page(
         sections.table(
             "Factors at a glance",
             factor_rows(p),
-            "Share: variance lost if the factor is removed. A feature is included if its probability exceeds "
-            f"{INCLUDED}. "
+            f"{EXPLAINED} "
             + (
                 "Stability: how many of the other restarts found the factor."
                 if isinstance(p, VIPosterior)
@@ -72,7 +79,6 @@ def posterior_page(
         *(vi_sections(p) if isinstance(p, VIPosterior) else mcmc_sections(p)),
         sections.table("Settings and data", about(p)),
     ]
-    return render(title, f"{N:,} samples, {G:,} features, {K} factors, by {method}", page)
 
 
 def factor_rows(p: VIPosterior | MCMCPosterior) -> list[dict[str, Any]]:
