@@ -131,7 +131,9 @@ class Posterior(Asking):
         values = self.predicted(checked_flag("covariates", covariates))
         return like_input(values, labels.container, labels.sample_names, labels.feature_names)
 
-    def to_frame(self, what: str) -> pandas.DataFrame:
+    def to_frame(
+        self, what: str, *, standardized: bool = False, sort: bool = False, cutoff: float = 0.0
+    ) -> pandas.DataFrame:
         """One of the results as a pandas frame with names.
 
         Parameters
@@ -139,8 +141,14 @@ class Posterior(Asking):
         what : str
             "loadings", "loadings_sd", "inclusion" (features by factors), "sorted_loadings" (standardised, features
             grouped by their strongest factor, NaN below 0.3), "activations", "activations_sd" (samples by factors),
-            "reconstruction" (samples by features), "features" (a row per feature), "discoveries", "summary", and
-            "trials" or "diagnostics".
+            "reconstruction" (samples by features), "features" (a row per feature), "factor_correlation", "discoveries",
+            "summary", and "trials" or "diagnostics".
+        standardized : bool
+            Loadings in standard deviations of the feature for one of the factor's scores.
+        sort : bool
+            Loadings of features grouped by their strongest factor, without empty factors.
+        cutoff : float
+            Loadings smaller than this in absolute value are NaN.
 
         Returns
         -------
@@ -153,10 +161,11 @@ class Posterior(Asking):
         >>> p = sf.fit_vi(sim.X, sf.Prior(n_factors=2), n_trials=2)
         >>> list(p.to_frame("loadings").columns)
         ['factor 1', 'factor 2']
+        >>> table = p.to_frame("loadings", standardized=True, sort=True, cutoff=0.3)
         """
         from ..frames import to_frame
 
-        return to_frame(self._self(), what)
+        return to_frame(self._self(), what, standardized=standardized, sort=sort, cutoff=cutoff)
 
     def summary(self) -> pandas.DataFrame:
         """A row per factor, numbered from 1.
