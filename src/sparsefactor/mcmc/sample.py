@@ -15,7 +15,7 @@ from ..diagnostics import SamplingWarning
 from ..engine.readers import reader_for
 from ..engine.threads import single_blas_thread
 from ..gibbs.moves import MOVES
-from ..model import Prior
+from ..model import Beta, Prior
 from ..notices import warn
 from ..posterior import MCMCPosterior, Posterior
 from ..preparation import prepared
@@ -34,6 +34,7 @@ def sample(
     prior: Prior | None = None,
     *,
     n_factors: int | None = None,
+    inclusion: float | Beta | None = None,
     n_chains: int = 4,
     n_warmup: int = 500,
     n_draws: int = 1000,
@@ -74,6 +75,9 @@ def sample(
     n_factors : int, optional
         Instead of a prior: the maximum number of factors, for the default prior. Without both, as many as parallel
         analysis finds (X in memory only); `prior.parallel_analysis` of the result is then that number.
+    inclusion : float or Beta, optional
+        Instead of a prior: the probability that a feature is in a factor, or the Beta distribution that it is learnt
+        under; see `Prior`. A small number, such as 0.1, keeps factors short where learnt inclusion keeps every feature.
     n_chains, n_warmup, n_draws, thin : int
         Number of chains; sweeps discarded at the start of each; draws kept of each; sweeps per kept draw.
     init : str, Start or posterior
@@ -137,7 +141,7 @@ def sample(
     Warns
     -----
     SamplingWarning
-        With the verdict of `mc.diagnostics()`, where the draws are not to be trusted.
+        With `mc.verdict`, where the draws are not reliable.
 
     Examples
     --------
@@ -173,13 +177,13 @@ def sample(
     bars = Bars() if is_shown(progress) else None
     # Starts, sweeps and moments: no sum depends on the number of BLAS threads.
     with single_blas_thread(), bars or nullcontext():
-        data, prior = prepared(X, prior, n_factors, read=reader_for(client, n_chains), **settings)
+        data, prior = prepared(X, prior, n_factors, inclusion, read=reader_for(client, n_chains), **settings)
         with closing(stretches_of(data, prior, options, watcher, bars, clock)) as stretches:
             result, verdict = run_until(stretches, options, watcher, clock)
     if watcher.full is not None:
         warn(f"sampling ended early, and the draws so far are returned: {watcher.full}", SamplingWarning)
     if not verdict.ok:
-        warn(verdict.text, SamplingWarning)
+        warn(str(verdict), SamplingWarning)
     return result
 
 

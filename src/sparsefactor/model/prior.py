@@ -26,9 +26,11 @@ from .checks import (
 from .units import in_units_of, slab_default
 
 Noise = Literal["feature", "shared", "sample"]
+Correlation = Literal["learnt", "none"]
 MOST_SHOWN = 12  # numbers of an inclusion prior that its repr lists
 NOISE_SHAPE = 1.0
 PAPER_RATE = 1e-3
+CORRELATION_SAMPLES = 10  # the prior on the factors' correlations is worth this many samples of uncorrelated factors
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -55,6 +57,9 @@ class Prior:
     noise : "feature", "shared" or "sample"
         One noise precision per feature (the paper's), one in all, or one per sample. The latter two take features to
         be equally noisy: fit with scale=True unless they are.
+    factor_correlation : "learnt" or "none"
+        Whether the activations are f ~ N(0, Phi) with a correlation matrix Phi that is learnt, or uncorrelated (as in
+        the paper). Learnt correlations are shrunk towards zero by a prior that is worth ten samples.
     noise_shape, noise_rate, loading_shape, loading_rate : float, optional
         Shapes and rates of the gamma priors on noise and slab precisions. By default rates are in units of the data,
         so that results do not depend on these: noise_rate is 0.02 times the variance of the feature (or sample, or
@@ -85,6 +90,7 @@ class Prior:
     groups: Any = None
     factor_names: Any = None
     noise: Noise = "feature"
+    factor_correlation: Correlation = "learnt"
     noise_shape: float = NOISE_SHAPE
     noise_rate: Any = None
     loading_shape: Any = None
@@ -112,7 +118,7 @@ class Prior:
         0.001
         """
         vague = dict.fromkeys(("noise_shape", "noise_rate", "loading_shape", "loading_rate"), PAPER_RATE)
-        return cls(**{"inclusion": 0.1, **vague, **settings})
+        return cls(**{"inclusion": 0.1, "factor_correlation": "none", **vague, **settings})
 
     def __post_init__(self) -> None:
         if self.inclusion is None:
@@ -131,6 +137,11 @@ class Prior:
                 check_positive(name, value)
         if not isinstance(self.noise, str) or self.noise not in get_args(Noise):
             raise ValueError(f"noise must be one of {get_args(Noise)}; got {self.noise!r}; choose one of them")
+        if self.factor_correlation not in get_args(Correlation):
+            raise ValueError(
+                f"factor_correlation must be one of {get_args(Correlation)}; got {self.factor_correlation!r}; choose "
+                "one of them"
+            )
         object.__setattr__(self, "n_modules", checked_count("n_modules", self.n_modules))
         if self.n_modules > 1 and not isinstance(self.inclusion, Beta):
             raise ValueError(
@@ -194,6 +205,16 @@ class Prior:
         """The number of factors."""
         assert self.n_factors is not None
         return self.n_factors
+
+    @property
+    def correlated(self) -> bool:
+        """Whether the factors' correlations are learnt."""
+        return self.factor_correlation == "learnt" and self.K > 1
+
+    @property
+    def correlation_df(self) -> float:
+        """Degrees of freedom of the prior on the factors' correlations (1.13); 0 where factors are uncorrelated."""
+        return float(self.K + 1 + CORRELATION_SAMPLES) if self.correlated else 0.0
 
     @property
     def learns_inclusion(self) -> bool:

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 class Asking:
     """The methods that put questions."""
 
-    def transform(
-        self, X: Any, return_sd: bool = False, covariates: Any = None, client: Any = None
-    ) -> Array | tuple[Array, Array]:
+    def transform(self, X: Any, return_sd: bool = False, covariates: Any = None, client: Any = None) -> Any:
         """Activations of new samples, with any pattern of missing entries; for training samples, the fit's own.
 
         Given the features' posterior the answer is exact: the uncertainty of the loadings counts, the fit's centring
@@ -41,7 +39,7 @@ class Asking:
 
         Returns
         -------
-        array (n, n_factors), or two of them
+        array (n, n_factors), or a frame or DataArray with names where X is one; or two of them
 
         Examples
         --------
@@ -156,7 +154,9 @@ class Asking:
 
         return local_false_sign_rate(self._self())
 
-    def discoveries(self, fdr: float = 0.05, by: Literal["inclusion", "sign"] = "inclusion") -> pandas.DataFrame:
+    def discoveries(
+        self, fdr: float = 0.05, by: Literal["inclusion", "sign"] = "inclusion", *, min_loading: float = 0.0
+    ) -> pandas.DataFrame:
         """The features of each factor at a Bayesian false discovery rate.
 
         The rate is computed from the posterior. Draws nearly keep it; variational inference is overconfident where
@@ -169,11 +169,14 @@ class Asking:
             The list of a factor is the longest whose mean probability of error is at most this.
         by : "inclusion" or "sign"
             An error is a loading that is zero, or one that is zero or of the other sign.
+        min_loading : float
+            Take features whose standardised loading exceeds this in absolute value: an error is one that does not. 0.3
+            gives short lists where every feature has a loading that is not zero.
 
         Returns
         -------
         pandas.DataFrame
-            Columns factor (from 1), feature, loading, sd, inclusion_prob, lfsr, and fdr: the rate of the list that
+            Columns factor (from 1), feature, loading, standardized, sd, inclusion_prob, lfsr, and fdr: the rate of the list that
             ends there.
 
         Examples
@@ -186,7 +189,7 @@ class Asking:
         """
         from ..questions import discoveries
 
-        return discoveries(self._self(), fdr, by=by)
+        return discoveries(self._self(), fdr, by=by, min_loading=min_loading)
 
     def _self(self) -> VIPosterior | MCMCPosterior:
         return cast("VIPosterior | MCMCPosterior", self)

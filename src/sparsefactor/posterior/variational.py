@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from .base import Posterior
 from .labels import DIMS, GROUP_DIMS, MODULE_DIMS, NOISE_DIMS, Array
+from .verdict import Verdict, verdict_of_vi
 
 if TYPE_CHECKING:
     import pandas
@@ -49,6 +50,8 @@ class VIPosterior(Posterior):
         Of the slab; by group where the prior has groups.
     inclusion_rate_mean : (n_factors,), or (n_groups, n_factors)
         Learnt inclusion probabilities; (0,) where inclusion was given.
+    factor_correlation_mean, factor_correlation_sd : (n_factors, n_factors)
+        Correlations of the factors, and their uncertainty; the identity where the prior has uncorrelated factors.
     fit_sums : FitSums
         What `variance_explained` needs of the data.
     record : dict
@@ -108,6 +111,11 @@ class VIPosterior(Posterior):
     def converged(self) -> bool:
         """Whether the fit converged."""
         return self.status is Status.CONVERGED
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the fit can be used, why or why not, and what to do."""
+        return verdict_of_vi(self)
 
     @property
     def certainty(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +10,14 @@ import numpy as np
 
 import sparsefactor as sf
 
-from .gauges import FillInGauge, rrmse
 from .matrix import Matrix, baselines, held_out
+from .measures import FillInMeasure, rrmse
+from .methods import defaults_in_key, recipe_of, run_chains, run_vi, run_vi_mean
+from .recording import Trace
 from .simulated import METHODS as BOTH_STUDIES
-from .traces import Recipe, Told, chains, ignore, recipe_of, vi_mean, vi_trials
 from .units import Arrays, Cache, Findings, Report, Unit, arrays_of, run_units
-from .watch import Trace
 
-METHODS = {**BOTH_STUDIES, "vi_mean": "VI, mean of all trials"}
+METHODS = {**BOTH_STUDIES, "vi_mean": "VI, mean of all restarts"}
 INCLUSIONS = ("fixed", "learnt")
 NOISES = {"feature": "noise by feature", "shared": "shared noise", "sample": "noise by sample"}
 RECOMMENDED = ("learnt", "sample")
@@ -40,7 +40,7 @@ class Level:
 
     def labels(self) -> str:
         return (
-            f"{self.name}: {self.n_trials} trials of up to {self.max_iter:,} iterations, {self.n_chains} chain(s) of "
+            f"{self.name}: {self.n_trials} restarts of up to {self.max_iter:,} iterations, {self.n_chains} chain(s) of "
             f"{self.n_warmup:,} + {self.n_sweeps:,} sweeps thinned by {self.thin}, mask seed {self.seed}"
         )
 
@@ -52,9 +52,13 @@ LEVELS = {
 }
 
 
+def level_of(name: str, seed: int = 0) -> Level:
+    return replace(LEVELS[name], seed=seed)
+
+
 @dataclass(frozen=True)
 class Run:
-    """One trial or chain in one setting."""
+    """One restart or chain in one setting."""
 
     method: str
     inclusion: str
@@ -99,7 +103,7 @@ def plan(level: Level, matrix: Matrix, file: Path) -> list[Unit]:
                     "inclusion": inclusion,
                     "noise": noise,
                     "method": method,
-                    **recipe_of(method),
+                    **defaults_in_key(method),
                 }
                 own: dict[str, Any] = {**common, "title": f"{METHODS[method]}, {inclusion} inclusion, {NOISES[noise]}"}
                 if kind == "vi":
@@ -121,52 +125,40 @@ def plan(level: Level, matrix: Matrix, file: Path) -> list[Unit]:
     return units
 
 
-def vi_unit(settings: dict[str, Any], file: str, told: Told = ignore) -> Findings:
-    X, gauge = _masked(settings, file)
-    many = {"n_trials": settings["n_trials"], "seed": settings["seed"], "told": told}
+def vi_unit(settings: dict[str, Any], file: str) -> Findings:
+    X, measure = _masked(settings, file)
     if settings["method"] == "vi_mean":
-        return _findings(*vi_mean(X, prior(settings), gauge, **many))
-    given = {name: settings[name] for name in ("max_iter", "tol") if name in settings}
-    traces, seconds = vi_trials(
-        X,
-        prior(settings),
-        gauge,
-        recipe=_recipe(settings),
-        **many,
-        **given,
-    )
-    return _findings(traces, seconds)
+        given = {name: settings[name] for name in ("n_trials", "seed")}
+        return _findings(*run_vi_mean(X, prior(settings), measure, **given))
+    given = {name: settings[name] for name in ("max_iter", "tol", "n_trials", "seed") if name in settings}
+    return _findings(*run_vi(X, prior(settings), measure, recipe=recipe_of(settings["method"]), **given))
 
 
-def chain_unit(settings: dict[str, Any], file: str, told: Told = ignore) -> Findings:
-    X, gauge = _masked(settings, file)
+def chain_unit(settings: dict[str, Any], file: str) -> Findings:
+    X, measure = _masked(settings, file)
     lengths = {name: settings[name] for name in ("n_chains", "seed", "n_warmup", "n_draws", "thin")}
-    traces = chains(X, prior(settings), gauge, recipe=_recipe(settings), told=told, **lengths)
+    traces = run_chains(X, prior(settings), measure, recipe=recipe_of(settings["method"]), **lengths)
     return _findings(traces, sum(trace.seconds for trace in traces))
 
 
-def baseline_unit(settings: dict[str, Any], file: str, told: Told = ignore) -> Findings:
+def baseline_unit(settings: dict[str, Any], file: str) -> Findings:
     values = np.load(file)["values"]
     return {"levels": baselines(values, held_out(values.shape, settings["seed"]), settings["seed"])}, {}
 
 
-def _recipe(settings: dict[str, Any]) -> Recipe:
-    return "plain" if settings["method"].endswith("plain") else "default"
-
-
-def _masked(settings: dict[str, Any], file: str) -> tuple[Any, FillInGauge]:
-    """X (n_samples, n_features) with NaN where held out, and the gauge of what is there."""
+def _masked(settings: dict[str, Any], file: str) -> tuple[Any, FillInMeasure]:
+    """X (n_samples, n_features) with NaN where held out, and the measure of those entries."""
     with np.load(file) as arrays:
         values = arrays["values"]
     held = held_out(values.shape, settings["seed"])
     features, samples = np.divmod(held, values.shape[1])
     X = values.T.copy()
     X[samples, features] = np.nan
-    return X, FillInGauge(features, samples, values.ravel()[held])
+    return X, FillInMeasure(features, samples, values.ravel()[held])
 
 
 def _findings(traces: list[Trace], seconds: float) -> Findings:
-    """Facts of every trace; the means and predictions of each chain, and of the best trial."""
+    """Facts of every trace; the means and predictions of each chain, and of the best restart."""
     best = max(traces, key=lambda trace: trace.facts.get("elbo", 0.0))
     facts: list[dict[str, Any]] = []
     arrays: Arrays = {}
@@ -185,7 +177,7 @@ def _findings(traces: list[Trace], seconds: float) -> Findings:
 
 @dataclass(frozen=True)
 class Results:
-    """Everything the fill-in test found."""
+    """All results of the fill-in test."""
 
     level: Level
     matrix: Matrix
@@ -198,11 +190,11 @@ class Results:
         return [run for run in self.runs if run.method == method and run.setting == setting]
 
     def best(self, method: str, setting: tuple[str, str]) -> Run:
-        """The trial with the largest ELBO, or the first chain: no held-out entry takes part in the choice."""
+        """The restart with the largest ELBO, or the first chain: no held-out entry takes part in the choice."""
         return max(self.of(method, setting), key=lambda run: run.facts.get("elbo", 0.0))
 
     def pooled(self, method: str, setting: tuple[str, str]) -> float:
-        """RRMSE of the chosen trial or of the mean over trials, or of the mean prediction of all chains."""
+        """RRMSE of the chosen restart or of the mean over restarts, or of the mean prediction of all chains."""
         runs = self.of(method, setting)
         if method.startswith("vi"):
             return self.best(method, setting).rrmse

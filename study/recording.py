@@ -1,4 +1,4 @@
-"""A clock that counts inference only, measurements at geometric times of it, and means over draws as they come."""
+"""Recording a run: CPU time of inference alone, measurements at geometric times, and means over draws."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import sparsefactor as sf
 
+if TYPE_CHECKING:
+    from .measures import Measure
+
 Array = NDArray[np.float64]
 
-FIRST_LOOK = 1e-3  # seconds
-RATIO = 1.25  # between two looks
+FIRST_SECONDS = 1e-3  # of the first measurement
+RATIO = 1.25  # of the times of two measurements
 
 
 @dataclass(frozen=True)
@@ -26,25 +29,15 @@ class Estimate:
     loadings_mean: Array  # (n_features, n_factors)
     activations_mean: Array  # (n_samples, n_factors)
     inclusion_prob: Array  # (n_features, n_factors)
-    signal: Array  # the mean of what Gauge.signal gives
+    signal: Array  # posterior mean of Measure.signal
 
     def reconstruct(self) -> Array:
         return self.signal
 
 
-class Gauge(Protocol):
-    """What is measured of an estimate."""
-
-    def signal(self, L: Array, F: Array) -> Array:
-        """The part of the signal whose posterior mean is measured; L: (G, K), F: (K, N)."""
-        ...
-
-    def measure(self, estimate: Estimate) -> dict[str, float]: ...
-
-
 @dataclass
 class Trace:
-    """One trial or chain: how it went, and where it ended."""
+    """The course of one restart or chain, and its final estimate."""
 
     number: int
     start: str
@@ -55,37 +48,37 @@ class Trace:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def as_facts(self) -> dict[str, Any]:
-        """All but its means, as plain values."""
+        """All but the final estimate, as plain values."""
         own = {name: getattr(self, name) for name in ("number", "start", "sweeps", "seconds", "points")}
         return {**self.facts, **own}
 
 
-class Laps:
-    """CPU seconds of a thread between two calls of a callback: other work on the machine does not show in them, nor
-    what the callback does itself."""
+class Stopwatch:
+    """CPU seconds of a thread between two calls of a callback, without the callback and without other processes."""
 
     def __init__(self) -> None:
-        self.go_on()
+        self.restart()
 
-    def go_on(self) -> None:
-        """Inference goes on from here."""
+    def restart(self) -> None:
         self.thread, self.since = threading.get_ident(), time.thread_time()
 
-    def lap(self) -> float:
-        """Since it last went on; nothing where that was in another thread, whose clock is another."""
+    def elapsed(self) -> float:
+        """Since the restart; 0 if that was in another thread, whose clock differs."""
         return time.thread_time() - self.since if threading.get_ident() == self.thread else 0.0
 
 
-class Watch:
+class Recorder:
     """Takes measurements at geometric times."""
 
     def __init__(self) -> None:
-        self.next = FIRST_LOOK
+        self.next = FIRST_SECONDS
         self.points: list[dict[str, float]] = []
 
-    def look(self, seconds: float, sweep: int, measure: Callable[[], dict[str, float]], *, now: bool = False) -> None:
-        """seconds: of inference so far. now: whatever the time."""
-        if not now and seconds < self.next:
+    def record(
+        self, seconds: float, sweep: int, measure: Callable[[], dict[str, float]], *, final: bool = False
+    ) -> None:
+        """seconds: of inference so far. final: measure whatever the time."""
+        if not final and seconds < self.next:
             return
         if self.points and self.points[-1]["sweep"] == sweep:
             return
@@ -93,22 +86,22 @@ class Watch:
         self.next = max(self.next, seconds) * RATIO
 
 
-class Means:
-    """Means over the kept draws of one chain, each draw labelled and signed to agree with the mean so far."""
+class RunningMeans:
+    """Means over the draws of one chain, each draw matched to the mean so far in labels and signs."""
 
-    def __init__(self, gauge: Gauge) -> None:
-        self.gauge, self.n = gauge, 0
+    def __init__(self, measure: Measure) -> None:
+        self.measure, self.n = measure, 0
 
     def add(self, L: Array, F: Array, Z: NDArray[Any]) -> None:
         """L, Z: (G, K); F: (K, N)."""
-        signal = self.gauge.signal(L, F)
+        signal = self.measure.signal(L, F)
         if self.n == 0:
             self.L, self.F, self.Z, self.signal = L.copy(), F.copy(), Z.astype(np.float64), signal.copy()
         else:
-            found = sf.match(Estimate(L, F.T, Z, signal), self.estimate())
-            self.L += found.apply(L)
-            self.F += found.apply(F.T).T
-            self.Z += found.apply(Z, signed=False)
+            match = sf.match(Estimate(L, F.T, Z, signal), self.estimate())
+            self.L += match.apply(L)
+            self.F += match.apply(F.T).T
+            self.Z += match.apply(Z, signed=False)
             self.signal += signal
         self.n += 1
 

@@ -1,4 +1,4 @@
-"""The study on simulated data: the paper's section 5.1, every method as the paper has it and as the package does it."""
+"""The study on simulated data (the paper's section 5.1): every method as in the paper and by default."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 
 import sparsefactor as sf
 
-from .gauges import MEASURES, TruthGauge
-from .traces import Recipe, Told, chains, ignore, recipe_of, vi_trials
+from .measures import MEASURES, TruthMeasure
+from .methods import defaults_in_key, recipe_of, run_chains, run_vi
+from .recording import Trace
 from .units import Arrays, Cache, Findings, Report, Unit, arrays_of, run_units
-from .watch import Trace
 
 SNRS = (1.0, 5.0, 25.0)
-FOUND = 0.9  # a true factor is found where its activations correlate this well with some inferred one's
+FOUND = 0.9  # a true factor is found if its activations correlate this well with those of the matched factor
 METHODS = {
     "vi_plain": "VI, as in the paper",
     "vi_default": "VI, default",
@@ -44,7 +44,7 @@ class Level:
     def labels(self) -> str:
         """In words, for figures and reports."""
         return (
-            f"{self.name}: {self.n_trials} trials of up to {self.max_iter:,} iterations, {self.n_chains} chain(s) of "
+            f"{self.name}: {self.n_trials} restarts of up to {self.max_iter:,} iterations, {self.n_chains} chain(s) of "
             f"{self.n_sweeps:,} sweeps thinned by {self.thin}"
         )
 
@@ -58,7 +58,7 @@ LEVELS = {
 
 @dataclass(frozen=True)
 class Run:
-    """One trial or chain as the figures and tables see it."""
+    """One restart or chain as the figures and tables see it."""
 
     snr: float
     method: str
@@ -90,7 +90,7 @@ def plan(level: Level) -> list[Unit]:
     for snr in level.snrs:
         for method in METHODS:
             kind, recipe = method.split("_")
-            common = {"study": "simulated", "snr": snr, "seed": level.seed, "method": method, **recipe_of(method)}
+            common = {"study": "simulated", "snr": snr, "seed": level.seed, "method": method, **defaults_in_key(method)}
             if kind == "vi" and recipe == "default":
                 units.append(_unit(vi_unit, {**common, "n_trials": level.n_trials}, 5))
             elif kind == "vi":
@@ -113,43 +113,33 @@ def _unit(work: Any, settings: dict[str, Any], cost: float) -> Unit:
     return Unit(work, {**settings, "title": f"snr {settings['snr']:g}, {METHODS[settings['method']]}"}, cost=cost)
 
 
-def vi_unit(settings: dict[str, Any], told: Told = ignore) -> Findings:
-    truth, gauge = _dataset(settings)
-    recipe: Recipe = "plain" if settings["method"] == "vi_plain" else "default"
-    given = {name: settings[name] for name in ("max_iter", "tol", "rtol") if name in settings}
-    traces, seconds = vi_trials(
-        truth.X,
-        prior(),
-        gauge,
-        recipe=recipe,
-        n_trials=settings["n_trials"],
-        seed=settings["seed"],
-        told=told,
-        **given,
-    )
-    return _findings(traces, gauge, seconds)
+def vi_unit(settings: dict[str, Any]) -> Findings:
+    truth = _dataset(settings)
+    measure = TruthMeasure(truth)
+    given = {name: settings[name] for name in ("max_iter", "tol", "rtol", "n_trials", "seed") if name in settings}
+    traces, seconds = run_vi(truth.X, prior(), measure, recipe=recipe_of(settings["method"]), **given)
+    return _findings(traces, measure, seconds)
 
 
-def chain_unit(settings: dict[str, Any], told: Told = ignore) -> Findings:
-    truth, gauge = _dataset(settings)
-    recipe: Recipe = "plain" if settings["method"] == "mcmc_plain" else "default"
+def chain_unit(settings: dict[str, Any]) -> Findings:
+    truth = _dataset(settings)
+    measure = TruthMeasure(truth)
     lengths = {name: settings[name] for name in ("n_chains", "seed", "n_warmup", "n_draws", "thin")}
-    traces = chains(truth.X, prior(), gauge, recipe=recipe, told=told, **lengths)
-    return _findings(traces, gauge, sum(trace.seconds for trace in traces))
+    traces = run_chains(truth.X, prior(), measure, recipe=recipe_of(settings["method"]), **lengths)
+    return _findings(traces, measure, sum(trace.seconds for trace in traces))
 
 
-def _dataset(settings: dict[str, Any]) -> tuple[sf.Simulation, TruthGauge]:
-    truth = sf.simulate_paper(snr=settings["snr"], seed=settings["seed"])
-    return truth, TruthGauge(truth)
+def _dataset(settings: dict[str, Any]) -> sf.Simulation:
+    return sf.simulate_paper(snr=settings["snr"], seed=settings["seed"])
 
 
-def _findings(traces: list[Trace], gauge: TruthGauge, seconds: float) -> Findings:
+def _findings(traces: list[Trace], measure: TruthMeasure, seconds: float) -> Findings:
     """Facts of every trace, and their means in the truth's order of factors."""
     facts: list[dict[str, Any]] = []
     arrays: Arrays = {}
     for place, trace in enumerate(traces):
-        matching = sf.match(trace.final, gauge.truth)
-        facts.append({**trace.as_facts(), "correlations": gauge.correlations(trace.final).tolist()})
+        matching = sf.match(trace.final, measure.truth)
+        facts.append({**trace.as_facts(), "correlations": measure.correlations(trace.final).tolist()})
         arrays[f"inclusion/{place}"] = matching.apply(trace.final.inclusion_prob, signed=False).astype(np.float32)
         arrays[f"loadings/{place}"] = matching.apply(trace.final.loadings_mean).astype(np.float32)
         arrays[f"activations/{place}"] = matching.apply(trace.final.activations_mean).astype(np.float32)
@@ -158,18 +148,18 @@ def _findings(traces: list[Trace], gauge: TruthGauge, seconds: float) -> Finding
 
 @dataclass(frozen=True)
 class Results:
-    """Everything the study found, and the truths it is held against."""
+    """All results of the study."""
 
     level: Level
     runs: list[Run]
     baselines: dict[float, dict[str, float]]
-    fit_seconds: dict[tuple[float, str], float]  # of all trials of a fit together
+    fit_seconds: dict[tuple[float, str], float]  # of all restarts of a fit together
 
     def of(self, snr: float, method: str) -> list[Run]:
         return [run for run in self.runs if run.snr == snr and run.method == method]
 
     def best(self, snr: float, method: str) -> Run:
-        """The trial with the largest ELBO, or the chain with the best accuracy of Z, as the paper chooses them."""
+        """The restart with the largest ELBO, or the chain with the best accuracy of Z, as the paper chooses them."""
         runs = self.of(snr, method)
         if method.startswith("vi"):
             return max(runs, key=lambda run: run.facts["elbo"])

@@ -1,15 +1,15 @@
-"""What the study measures: errors against a simulation's truth, and the fill-in error on held-out entries."""
+"""What the study measures: errors against a simulation's truth, and the error on held-out entries."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 import sparsefactor as sf
 
-from .watch import Array, Estimate
+from .recording import Array, Estimate
 
 MEASURES = {
     "z_accuracy": "accuracy of Z",
@@ -19,8 +19,18 @@ MEASURES = {
 }
 
 
-class TruthGauge:
-    """The paper's four measures."""
+class Measure(Protocol):
+    """A set of measures of an estimate."""
+
+    def signal(self, L: Array, F: Array) -> Array:
+        """The part of the signal whose posterior mean is needed; L: (G, K), F: (K, N)."""
+        ...
+
+    def __call__(self, estimate: Estimate) -> dict[str, float]: ...
+
+
+class TruthMeasure:
+    """The paper's four measures against a known truth."""
 
     def __init__(self, truth: sf.Simulation) -> None:
         self.truth = truth
@@ -28,19 +38,18 @@ class TruthGauge:
     def signal(self, L: Array, F: Array) -> Array:
         return np.asarray(F.T @ L.T)
 
-    def measure(self, estimate: Estimate) -> dict[str, float]:
+    def __call__(self, estimate: Estimate) -> dict[str, float]:
         return sf.score(estimate, self.truth)
 
     def correlations(self, estimate: Any) -> Array:
-        """(n_factors,) how each true factor's activations correlate with those of its partner, in absolute value."""
-        found = sf.match(estimate, self.truth).apply(estimate.activations_mean)
-        true = self.truth.activations
-        products = np.sum(_centred(found) * _centred(true), axis=0)
+        """(n_factors,) absolute correlation of each true factor's activations with those of the matched factor."""
+        matched = sf.match(estimate, self.truth).apply(estimate.activations_mean)
+        products = np.sum(_standardize(matched) * _standardize(self.truth.activations), axis=0)
         return np.asarray(np.abs(products))
 
 
-class FillInGauge:
-    """RRMSE on held-out entries of the posterior mean of their predictions."""
+class FillInMeasure:
+    """RRMSE of the posterior mean prediction of held-out entries."""
 
     def __init__(self, features: NDArray[Any], samples: NDArray[Any], values: Array) -> None:
         self.features, self.samples, self.values = features, samples, values
@@ -48,15 +57,17 @@ class FillInGauge:
     def signal(self, L: Array, F: Array) -> Array:
         return np.asarray(np.einsum("ek,ek->e", L[self.features], F.T[self.samples]))
 
-    def measure(self, estimate: Estimate) -> dict[str, float]:
+    def __call__(self, estimate: Estimate) -> dict[str, float]:
         return {"rrmse": rrmse(estimate.signal, self.values)}
 
 
 def rrmse(predicted: Array, values: Array) -> float:
+    """Relative root mean squared error."""
     return float(np.sqrt(np.sum((predicted - values) ** 2) / np.sum(values**2)))
 
 
-def _centred(F: Array) -> Array:
+def _standardize(F: Array) -> Array:
+    """Columns with mean 0 and norm 1."""
     F = F - F.mean(axis=0)
     norm = np.linalg.norm(F, axis=0)
     return np.asarray(F / np.where(norm > 0, norm, 1.0))
