@@ -62,13 +62,13 @@ def bound_sentence(p: VIPosterior | MCMCPosterior) -> str:
 
 
 def warnings_about(p: VIPosterior | MCMCPosterior) -> list[str]:
-    """Sentences on factors with nearly all features, on features explained almost perfectly, and on dominant samples."""
+    """Sentences on factors with nearly all features, features explained almost perfectly, and dominant samples."""
     return [said for said in (dense_sentence(p), heywood_sentence(p), outlier_sentence(p)) if said]
 
 
 def correlation_sentence(p: VIPosterior | MCMCPosterior) -> str:
     """The strongest correlation between factors, where correlations were learnt; else an empty string."""
-    used = [] if p.fit_sums is None else np.flatnonzero(~p.empty)
+    used = np.zeros(0, int) if p.fit_sums is None else np.flatnonzero(~p.empty)
     if not p.prior.correlated or len(used) < 2:
         return ""
     among = np.tril(np.asarray(p.factor_correlation_mean)[np.ix_(used, used)], -1)
@@ -103,12 +103,12 @@ def story(p: VIPosterior | MCMCPosterior) -> list[str]:
         )
     if chosen := bound_sentence(p):
         lines.append(chosen)
-    shares, count, salient_count = p.variance_explained(by="factor"), included(p), salient(p)
+    shares, count, large = p.variance_explained(by="factor"), included(p), salient(p)
     for k in range(min(K - empty, MOST_TOLD)):
         names = ", ".join(map(shown, strongest(p, k)))
         lines.append(
             f"Factor {k + 1} explains {percent(shares[k])} of the variance and includes "
-            f"{plural(int(count[k]), 'feature')} ({salient_count[k]} with a standardised loading of at least {SALIENT}); "
+            f"{plural(int(count[k]), 'feature')} ({large[k]} with a standardised loading of at least {SALIENT}); "
             f"strongest features: {names}."
         )
     if K - empty > MOST_TOLD:
