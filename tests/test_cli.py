@@ -17,7 +17,7 @@ import sparsefactor as sf
 from sparsefactor.cli import app, console
 from sparsefactor.cli.app import EXAMPLES
 from sparsefactor.cli.spelling import as_options, spelt
-from sparsefactor.kernels.cpu.compiled import COMPILING
+from sparsefactor.kernels.cpu.compile_progress import COMPILING
 from sparsefactor.notices import announce
 
 RUNNER = CliRunner()
@@ -193,7 +193,6 @@ def test_every_command_checks_where_its_result_goes(folder, table, tmp_path) -> 
         ("plot", "heatmap", fit, "--out", tmp_path / "no" / "x.png"),
         ("report", fit, "--out", tmp_path / "no" / "r.html"),
         ("simulate", "--out", lost),
-        ("reproduce", "simulated", "--quick", "--out", tmp_path / "no" / "study"),
     ):
         assert "must exist" in refused(*arguments)
     assert "must end in" in refused("impute", fit, table, "--out", tmp_path / "x.txt")
@@ -588,19 +587,6 @@ def test_errors_are_one_line_unless_debugged(tmp_path) -> None:
     assert "Traceback" in done.stderr
 
 
-def test_quick_and_full_exclude_each_other(tmp_path) -> None:
-    assert "exclude each other" in refused("reproduce", "simulated", "--quick", "--full", "--out", tmp_path / "s")
-
-
-def test_an_interrupted_study_goes_on(tmp_path, monkeypatch) -> None:
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("sparsefactor.study.reproduce_simulated", interrupted)
-    text = run("reproduce", "simulated", "--quick", "--out", tmp_path / "s", code=console.INTERRUPTED)
-    assert "the same command goes on" in text
-
-
 def test_an_interrupted_fit_is_saved(table, tmp_path, monkeypatch) -> None:
     from sparsefactor.vi import fit
 
@@ -618,7 +604,7 @@ def test_benchmark_prints_milliseconds() -> None:
     assert text.count(" ms") == 2
 
 
-LINES = [line for examples in EXAMPLES for line in examples if "reproduce" not in line]
+LINES = [line for examples in EXAMPLES for line in examples]
 
 
 def test_every_command_has_an_example_in_its_help() -> None:

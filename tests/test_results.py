@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import sparsefactor as sf
 from sparsefactor.cli import app
 from sparsefactor.cli.spelling import as_options, spelt
-from sparsefactor.frames import sorted_loadings, standardized_loadings
+from sparsefactor.frames import sorted_loadings
 from sparsefactor.report import posterior_page
 from sparsefactor.table_files import number_format
 
@@ -84,13 +84,13 @@ def test_standardised_loadings_are_correlations_with_the_factors() -> None:
     for scale, units in ((True, 10.0 ** np.arange(-10, 10)), (False, np.geomspace(0.2, 5, 20)), (False, 1e6)):
         p = sf.fit_vi(sim.X * units, n_factors=2, n_trials=1, scale=scale)
         correlation = np.corrcoef((sim.X * units).T, p.activations_mean.T)[:20, 20:]
-        shown = standardized_loadings(p)
+        shown = p.standardized_loadings
         assert np.abs(shown).max() <= 1.0
         np.testing.assert_allclose(shown, correlation, atol=0.06)
 
 
 def test_sorted_loadings_are_grouped_and_blank_below_the_cutoff(vi) -> None:
-    values = pd.DataFrame(standardized_loadings(vi), index=GENES, columns=vi.factor_names)
+    values = pd.DataFrame(vi.standardized_loadings, index=GENES, columns=vi.factor_names)
     frame = sorted_loadings(vi, cutoff=0.5)
     assert list(frame.columns) == [name for name, empty in zip(vi.factor_names, vi.empty, strict=True) if not empty]
     own = values.loc[frame.index, frame.columns]

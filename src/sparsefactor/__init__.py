@@ -17,6 +17,7 @@ from .simulate import simulate_paper as simulate_paper
 from .version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from . import datasets as datasets
     from . import plot as plot
     from .association import Association as Association
     from .choice import Comparison as Comparison
@@ -89,7 +90,7 @@ _HOME = {
 }
 
 # Modules; pl and tl are where users of scanpy look for them.
-_MODULES = {"pl": "interop.pl", "plot": "plot", "tl": "interop.tl"}
+_MODULES = {"datasets": "datasets", "pl": "interop.pl", "plot": "plot", "tl": "interop.tl"}
 
 __all__ = ["Simulation", "__version__", "match", "relabel", "simulate", "simulate_paper", *sorted(_HOME), *_MODULES]
 

@@ -42,7 +42,6 @@ VIOLATIONS = {
     "A posterior, and what is computed": ("posterior", "sparsefactor.vi"),
     "Inference does not import the simulator": ("mcmc", "sparsefactor.simulate"),
     "Storage knows posteriors only": ("storage", "sparsefactor.relabel"),
-    "The study uses public names": ("study", "sparsefactor.engine"),
     "Optional libraries": ("model", "matplotlib"),
 }
 

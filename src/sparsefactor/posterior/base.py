@@ -41,6 +41,14 @@ class Posterior(Asking):
     inclusion_rate_mean: Array  # the same, or (0,) where inclusion was given; with modules, over all features
     fit_sums: FitSums | None = field(default=None, repr=False)  # what variance_explained needs of the data
     record: dict[str, Any] = field(default_factory=dict, repr=False)  # version, date and settings
+    # Correlations of the factors, (n_factors, n_factors), and their uncertainty; the identity where the prior has none.
+    factor_correlation_mean: Array = field(default=None, repr=False)  # type: ignore[arg-type]
+    factor_correlation_sd: Array = field(default=None, repr=False)  # type: ignore[arg-type]
+
+    def __post_init__(self) -> None:
+        if self.factor_correlation_mean is None:
+            object.__setattr__(self, "factor_correlation_mean", np.eye(self.n_factors))
+            object.__setattr__(self, "factor_correlation_sd", np.zeros((self.n_factors, self.n_factors)))
 
     @property
     def n_factors(self) -> int:
@@ -123,7 +131,9 @@ class Posterior(Asking):
         values = self.predicted(checked_flag("covariates", covariates))
         return like_input(values, labels.container, labels.sample_names, labels.feature_names)
 
-    def to_frame(self, what: str) -> pandas.DataFrame:
+    def to_frame(
+        self, what: str, *, standardized: bool = False, sort: bool = False, cutoff: float = 0.0
+    ) -> pandas.DataFrame:
         """One of the results as a pandas frame with names.
 
         Parameters
@@ -131,8 +141,14 @@ class Posterior(Asking):
         what : str
             "loadings", "loadings_sd", "inclusion" (features by factors), "sorted_loadings" (standardised, features
             grouped by their strongest factor, NaN below 0.3), "activations", "activations_sd" (samples by factors),
-            "reconstruction" (samples by features), "features" (a row per feature), "discoveries", "summary", and
-            "trials" or "diagnostics".
+            "reconstruction" (samples by features), "features" (a row per feature), "factor_correlation", "discoveries",
+            "summary", and "trials" or "diagnostics".
+        standardized : bool
+            Loadings in standard deviations of the feature for one of the factor's scores.
+        sort : bool
+            Loadings of features grouped by their strongest factor, without empty factors.
+        cutoff : float
+            Loadings smaller than this in absolute value are NaN.
 
         Returns
         -------
@@ -145,10 +161,11 @@ class Posterior(Asking):
         >>> p = sf.fit_vi(sim.X, sf.Prior(n_factors=2), n_trials=2)
         >>> list(p.to_frame("loadings").columns)
         ['factor 1', 'factor 2']
+        >>> table = p.to_frame("loadings", standardized=True, sort=True, cutoff=0.3)
         """
         from ..frames import to_frame
 
-        return to_frame(self._self(), what)
+        return to_frame(self._self(), what, standardized=standardized, sort=sort, cutoff=cutoff)
 
     def summary(self) -> pandas.DataFrame:
         """A row per factor, numbered from 1.
@@ -338,6 +355,25 @@ class Posterior(Asking):
 
             return variance_by_sample(self._self(), X)
         return variance_explained(self._sums(), by, self._weights())
+
+    @property
+    def standardized_loadings(self) -> Array:
+        """(n_features, n_factors) loadings in standard deviations of the feature for one of the factor's scores."""
+        from ..standardized import factor_size, to_standardized
+
+        return to_standardized(self, self.loadings_mean, factor_size(self))
+
+    @property
+    def communalities(self) -> Array:
+        """(n_features,) the share of each feature's variance that the factors explain, as the model has it."""
+        from ..standardized import communalities
+
+        return communalities(self)
+
+    @property
+    def uniquenesses(self) -> Array:
+        """(n_features,) the share of the noise in each feature's variance: one less its communality."""
+        return 1.0 - self.communalities
 
     @property
     def empty(self) -> NDArray[np.bool_]:

@@ -42,6 +42,8 @@ class MCMCPosterior(Posterior):
         Of the slab; by group where the prior has groups.
     inclusion_rate_mean : (n_factors,), or (n_groups, n_factors)
         Learnt inclusion probabilities; (0,) where inclusion was given.
+    factor_correlation_mean, factor_correlation_sd : (n_factors, n_factors)
+        Correlations of the factors, and their uncertainty; the identity where the prior has uncorrelated factors.
     fit_sums : FitSums
         What `variance_explained` needs of the data.
     record : dict

@@ -11,6 +11,7 @@ from ..frames import CUTOFF, included, sorted_loadings, strongest
 from ..names import shown
 from ..plot.base import off_screen
 from ..posterior import MCMCPosterior, VIPosterior
+from ..standardized import SALIENT, salient
 from ..words import EXPLAINED, about, percent, plural, stability_text, story
 from . import sections
 from .figures import figure
@@ -76,14 +77,32 @@ def posterior_sections(p: VIPosterior | MCMCPosterior, spelt: Callable[[str], st
             note="Choose a factor; search features by name; click a column heading to sort.",
         ),
         *heatmaps(p),
+        *correlations(p),
         *(vi_sections(p) if isinstance(p, VIPosterior) else mcmc_sections(p)),
         sections.table("Settings and data", about(p)),
     ]
 
 
+def correlations(p: VIPosterior | MCMCPosterior) -> list[Section]:
+    """The correlations of the factors, where they were learnt and there are two."""
+    used = np.flatnonzero(~p.empty)
+    if not p.prior.correlated or len(used) < 2:
+        return []
+    values = np.asarray(p.factor_correlation_mean)
+    told = "; ".join(f"{k + 1} and {l + 1}: {values[k, l]:.2f}" for n, k in enumerate(used) for l in used[n + 1 :])
+    return [
+        figure(
+            "Correlations of the factors",
+            p.plot.factor_correlation(),
+            f"Heatmap of the correlations of factors {told}",
+            "Correlations of the factors' scores in the population, as the model estimates them.",
+        )
+    ]
+
+
 def factor_rows(p: VIPosterior | MCMCPosterior) -> list[dict[str, Any]]:
     """A row per factor: share of variance, features included, the strongest of them, and how certain it is."""
-    share, empty, count = p.variance_explained(by="factor"), p.empty, included(p)
+    share, empty, count, salient_count = p.variance_explained(by="factor"), p.empty, included(p), salient(p)
     r_hat = p.summary()["r_hat"].to_numpy() if isinstance(p, MCMCPosterior) else None
     rows: list[dict[str, Any]] = []
     for k in range(p.n_factors):
@@ -91,6 +110,7 @@ def factor_rows(p: VIPosterior | MCMCPosterior) -> list[dict[str, Any]]:
             "factor": k + 1,
             "share of variance (%)": 0.0 if empty[k] else 100 * float(share[k]),
             "features included (p > 0.5)": int(count[k]),
+            f"salient (|loading| >= {SALIENT})": int(salient_count[k]),
             "strongest features": "empty" if empty[k] else ", ".join(map(shown, strongest(p, k))),
         }
         if r_hat is not None:
