@@ -175,8 +175,8 @@ def fit_vi(
         Maximum number of iterations of a restart.
     tol, rtol : float
         A climb ends when an iteration changes the ELBO by less than tol nats, or rtol times its size. "auto" is 1e-6;
-        but 0.1 nats a sample (less in wide data) for a single restart under a prior that learns inclusion, where later iterations decide on
-        a sparse pattern that other samples do not confirm.
+        but 0.1 nats a sample (less in wide data) for a single restart under a prior that learns inclusion, where later
+        iterations decide on a sparse pattern that other samples do not confirm.
     race : bool
         With several restarts, drop the worst early, so that only the best run to convergence.
     accelerate : bool
