@@ -1,4 +1,4 @@
-"""Can these chains be trusted? R-hat, effective sample sizes and Monte Carlo errors, modes, and a verdict in words.
+"""Can these chains be used? R-hat, effective sample sizes and Monte Carlo errors, modes, and a verdict in words.
 
 The measures see every parameter under the one labelling of all draws, and quantities that need no labels at all.
 """
@@ -11,6 +11,6 @@ from .public import diagnose as diagnose
 from .quantities import summaries as summaries
 from .verdict import ESS_PER_CHAIN as ESS_PER_CHAIN
 from .verdict import R_HAT_LIMIT as R_HAT_LIMIT
+from .verdict import ChainsVerdict as ChainsVerdict
 from .verdict import SamplingWarning as SamplingWarning
-from .verdict import Verdict as Verdict
 from .verdict import judge as judge

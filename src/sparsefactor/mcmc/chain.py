@@ -95,6 +95,8 @@ class Chain:
             "inclusion_rate": state.pi.T if self.gibbs.prior.grouped else self.gibbs.inclusion.rate(state),
             "lp": self.log_joint,
         }
+        if len(state.phi):
+            values["factor_correlation"] = state.phi
         design = self.gibbs.data.design
         if design is not None:
             values["intercept"] = design.intercepts(rows.base) * unit

@@ -13,7 +13,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import TooLargeError
-from ..model import Prior
 from ..posterior import MCMCPosterior, VIPosterior
 from .validation import DEFLATE_RATIO, DamagedError
 
@@ -52,8 +51,7 @@ def read_file(path: str | os.PathLike[str], limit: int) -> Any:
         prior = dict(meta["prior"])
         if "beta" in prior:
             prior |= dict(zip(("inclusion/a", "inclusion/b"), prior.pop("beta"), strict=True))
-        if "factor_correlation" in {field.name for field in fields(Prior)}:
-            prior = {"factor_correlation": "none"} | prior
+        prior = {"factor_correlation": "none"} | prior  # results from before it existed have none
         settings |= {f"prior/{name}": value for name, value in prior.items() if value is not None}
         if "labels/container" in arrays:
             settings["labels/container"] = arrays.pop("labels/container").tolist()

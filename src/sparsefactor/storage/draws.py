@@ -14,7 +14,17 @@ from numpy.typing import NDArray
 
 from ..atomic import sync
 from ..model import Prior
-from ..posterior import COVARIATE_DIMS, DIMS, GROUP_DIMS, NOISE_DIMS, SIGNED, Labels, MCMCPosterior
+from ..posterior import (
+    CORRELATION_DIMS,
+    COVARIATE_DIMS,
+    DIMS,
+    GROUP_DIMS,
+    NOISE_DIMS,
+    OTHER_FACTOR,
+    SIGNED,
+    Labels,
+    MCMCPosterior,
+)
 from .lazy import LazyDraws, draws_per_block, relabel_block, relabelled_tree
 from .validation import DamagedError
 from .zarr_file import CHUNK_BYTES, Stored, ZarrFile, write
@@ -53,6 +63,9 @@ class Layout:
         if prior.grouped:
             self.coords["group"] = prior.group_names
             dims |= GROUP_DIMS
+        if prior.correlated:
+            self.coords[OTHER_FACTOR] = self.coords["factor"]
+            dims |= CORRELATION_DIMS
         if labels.intercept:
             dims["intercept"] = ("feature",)
         if len(labels.covariate_names):
@@ -147,7 +160,9 @@ class MemoryDraws:
             for c in range(self.n_chains):
                 draws = self.arrays[name][c]
                 if labelled is not None and "factor" in kept.dims:
-                    draws = relabel_block(draws, back[c], signs[c] if name in SIGNED else None)
+                    draws = relabel_block(
+                        draws, back[c], signs[c] if name in SIGNED else None, OTHER_FACTOR in kept.dims
+                    )
                 more.arrays[name][c, : self.n_draws] = draws
         return more
 
@@ -159,7 +174,8 @@ class MemoryDraws:
                 for c, first in np.ndindex(self.n_chains, -(-self.n_draws // step)):
                     at = slice(first * step, (first + 1) * step)
                     draws = self.arrays[name][c, at]
-                    draws[...] = relabel_block(draws, permutations[c, at], signs[c, at] if name in SIGNED else None)
+                    own_signs = signs[c, at] if name in SIGNED else None
+                    draws[...] = relabel_block(draws, permutations[c, at], own_signs, OTHER_FACTOR in kept.dims)
         return self.tree()
 
 

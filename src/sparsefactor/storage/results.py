@@ -25,6 +25,7 @@ from ..errors import TooLargeError
 from ..explained import FitSums
 from ..model import Beta, Prior
 from ..posterior import (
+    CORRELATION_DIMS,
     DIMS,
     GROUP_DIMS,
     MODULE_DIMS,
@@ -185,6 +186,7 @@ def _name_dims(posterior: VIPosterior | MCMCPosterior, group: str, arrays: dict[
     prior = posterior.prior
     own = DIMS | (GROUP_DIMS if prior.grouped else {}) | {"noise_precision": NOISE_DIMS[prior.noise]}
     known = {f"{name}_{what}": dims for name, dims in own.items() for what in ("mean", "sd", "prob")}
+    known |= {f"factor_correlation_{what}": CORRELATION_DIMS["factor_correlation"] for what in ("mean", "sd")}
     known |= MODULE_DIMS | {"signal_mean": ("observation", "feature"), "stability": ("factor",)}
     known |= dict.fromkeys(("permutations", "signs"), ("chain", "draw", "factor"))
     known |= {name: (name,) for name in COORDINATES.values()}
