@@ -345,7 +345,7 @@ def test_an_interrupt_keeps_the_draws_and_says_how_to_go_on(table, tmp_path) -> 
         [sys.executable, "-m", "sparsefactor", *arguments], cwd=tmp_path, stderr=subprocess.PIPE, text=True
     )
     for _ in range(1200):
-        if (tmp_path / "p.sf.run" / "run.json").exists() or process.poll() is not None:
+        if (tmp_path / "p.sf.run" / "checkpoints").exists() or process.poll() is not None:
             break
         time.sleep(0.1)
     time.sleep(1.0)
