@@ -1,4 +1,4 @@
-"""The draw of the factors' correlations, without data, leaves their prior invariant; wrong draws do not (2.19)."""
+"""The draw of the factors' correlations, without data: it leaves their prior invariant; wrong ones do not (2.19)."""
 
 from __future__ import annotations
 

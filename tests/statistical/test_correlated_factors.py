@@ -17,7 +17,7 @@ from sparsefactor.kernels.contract import NONE
 from sparsefactor.model import Beta, Prior
 
 MANY = 400
-CORRELATED = {"n_factors": K, "factor_correlation": "learnt", **HYPER}
+CORRELATED = {**HYPER, "n_factors": K, "factor_correlation": "learnt"}
 
 
 def all_moves():
