@@ -195,11 +195,12 @@ def test_every_page_has_its_place_in_the_navigation() -> None:
     assert sorted(re.findall(r"[\w/]+\.md", section("nav"))) == sorted(pages)
 
 
-def test_two_screenshots_of_the_report_stand_in_the_readme() -> None:
-    shown = re.findall(r"!\[[^]]+\]\((docs/images/report[^)]*\.png)\)", (ROOT / "README.md").read_text())
+def test_two_screenshots_of_the_report_stand_on_its_page() -> None:
+    page = DOCS / "howto" / "report.md"
+    shown = re.findall(r"!\[[^]]+\]\((../images/report[^)]*\.png)\)", page.read_text())
     assert len(shown) == 2
     for name in shown:
-        assert (ROOT / name).read_bytes().startswith(b"\x89PNG")
+        assert (page.parent / name).read_bytes().startswith(b"\x89PNG")
 
 
 RUN = [page for page in sorted(DOCS.rglob("*.md")) if page.read_text().startswith("---\nrun: true\n---\n")]
