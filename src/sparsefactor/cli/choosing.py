@@ -12,7 +12,8 @@ import sparsefactor as sf
 from ..reading import Choices
 from .app import command
 from .console import answer, table_text, working
-from .files import check_folder_out, check_table_out, read_and_say, write_table
+from .files import check_folder_out, check_table_out, write_table
+from .input import read_and_say
 from .options import Center, Data, Inclusion, Modules, Noise, NoiseOf, Scale, Seed, prior_of
 
 

@@ -11,7 +11,8 @@ import typer
 from ..reading import Choices
 from .app import command
 from .console import answer, working
-from .files import check_out, read_and_say
+from .files import check_out
+from .input import read_and_say
 from .looking import opened
 from .options import Chains, Out
 
@@ -52,7 +53,8 @@ def plot(
     elif kind == "observed_fitted":
         if data is None:
             raise ValueError("observed_fitted needs the table that was fitted; none was given; pass --data TABLE")
-        picture = drawing.observed_fitted(opened(result, chains), read_and_say(data, choices).frame)
+        p = opened(result, chains)
+        picture = drawing.observed_fitted(p, read_and_say(data, choices, result=p).frame)
     else:
         draw: Any = drawing.KINDS[kind]
         named = [name for name in inspect.signature(draw).parameters if name in ("factor", "x", "y")]

@@ -23,7 +23,8 @@ from ..words import bound_sentence, warnings_about
 from . import console
 from .app import command
 from .console import INTERRUPTED, NOT_TRUSTED, answer, note, seconds_since, under_way, warn
-from .files import check_folder_out, check_out, read_and_say
+from .files import check_folder_out, check_out
+from .input import read_and_say, remember
 from .looking import opened
 from .options import (
     Center,
@@ -111,6 +112,7 @@ def fit(
             progress=progress,
             **settings,
         )
+    remember(p, choices, data)
     _save_fit(p, out, begin, data.facts())
 
 
@@ -132,12 +134,13 @@ def refine(
     before = opened(result, None)
     if not isinstance(before, sf.VIPosterior):
         raise ValueError(f"refine needs a result of fit; {str(result)!r} holds draws; use sparsefactor sample --path")
-    data = read_and_say(table, choices)
+    data = read_and_say(table, choices, result=before)
     begin = time.monotonic()
     with under_way("Refining") as progress, warnings.catch_warnings():
         warnings.simplefilter("ignore", sf.ConvergenceWarning)
         known = read_covariates(covariates, choices.max_bytes)
         p = before.refine(data.frame, max_seconds=max_seconds, seed=seed, covariates=known, progress=progress)
+    p.record["reading"] = before.record.get("reading", {})
     _save_fit(p, out, begin, data.facts(), before)
 
 
@@ -227,6 +230,7 @@ def sample(
         kept = f"What was drawn is kept in {folder}" if folder.exists() else "Nothing was drawn yet"
         warn(f"Interrupted. {kept}; the same command goes on from there: {_said()}")
         raise typer.Exit(INTERRUPTED) from None
+    remember(p, choices, data)
     if out is not None:
         p.save(out)
     found = p.diagnostics()

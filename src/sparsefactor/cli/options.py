@@ -13,12 +13,12 @@ import typer
 import sparsefactor as sf
 
 from ..reading import Choices, read
-from ..reading.binary import format_of
-from ..reading.cells import Reader
-from ..reading.guess import SEPARATORS
+from ..reading.csv import extent, text_of
+from ..reading.dialect import SEPARATORS
+from ..reading.formats import format_of
 from ..reading.limits import check_file, check_table
 from ..reading.names import shown
-from ..reading.text import extent, text_of
+from ..reading.numeric import NumberFormat
 
 Data = Annotated[
     Path, typer.Argument(help="A table: CSV, TSV (also .gz), Parquet, Feather, .npy, .rds, .h5ad or .xlsx.")
@@ -98,7 +98,7 @@ def single_column(path: Path, limit: int) -> Any:
         cells = [line.strip() for line in text if line.strip()]
     if not cells or any(sign in cell for sign in SEPARATORS for cell in cells[1:]):
         return None
-    known = Reader()
+    known = NumberFormat()
     title = None if known.is_number(cells[0]) else cells.pop(0).strip('"')
     odd = next((cell for cell in cells if known.is_text(cell)), None)
     if odd is not None:

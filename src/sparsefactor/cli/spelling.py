@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import shlex
+
+# Settings of read_table with a literal, as its messages write them: na=['k.A.'], header=False, sep=...
+TEXT = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+SETTING = re.compile(
+    r"\b(sep|header|index|columns|drop|skip|na|keep|transpose|decimal|thousands|encoding|max_bytes)="
+    rf"(True|False|\.\.\.|\d+|{TEXT}|\[{TEXT}(?:, {TEXT})*\])"
+)
+REPEATED = ("na", "keep")  # not as a list with commas
 
 VERDICT = (
     (
@@ -36,13 +46,28 @@ SETTINGS = (
 
 def as_options(text: str) -> str:
     """A message with its settings as options."""
+    text = SETTING.sub(_option, text)
     for python, flags in SETTINGS:
         text = re.sub(python, flags, text)
     return text
 
 
+def _option(found: re.Match[str]) -> str:
+    """na=['a', 'b'] as --na a --na b."""
+    name, option = found[1], "--" + found[1].replace("_", "-")
+    value = ast.literal_eval(found[2])
+    if value is ... or value is True:
+        return option
+    if value is False:
+        return f"--no-{name}"
+    words = [str(word) for word in value] if isinstance(value, list) else [str(value)]
+    if name not in REPEATED and not any("," in word for word in words):
+        words = [",".join(words)]
+    return " ".join(f"{option} {'tab' if word == chr(9) else shlex.quote(word)}" for word in words)
+
+
 def spelt(verdict: str, draws: int) -> str:
-    """A verdict on so many draws with its remedies as options."""
+    """A verdict on this number of draws with its remedies as options."""
     for python, flags in VERDICT:
         verdict = re.sub(python, flags.replace("{more}", str(2 * draws)), verdict)
     verdict = re.sub(r"--chains ([\d, ]+)", lambda found: "--chains " + found[1].replace(" ", ""), verdict)

@@ -16,7 +16,8 @@ import sparsefactor as sf
 from ..reading import Choices
 from .app import app, command
 from .console import answer, settings, working
-from .files import check_folder_out, check_new, check_out, read_and_say
+from .files import check_folder_out, check_new, check_out
+from .input import read_and_say
 from .options import Jobs, Out, Seed
 
 reproduce = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Run the paper's study.")

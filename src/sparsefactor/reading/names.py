@@ -10,8 +10,16 @@ from ..names import UNPRINTABLE as UNPRINTABLE
 from ..names import shown as shown
 
 
+def listed(names: Sequence[str], most: int = 3, quote: bool = False) -> str:
+    """A few of the names for a sentence: a, b and c; a, b, c and 4 more."""
+    words = [repr(shown(name)) if quote else shown(name) for name in names[:most]]
+    if len(names) > most:
+        words.append(f"{len(names) - most} more")
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+
+
 def checked(names: Sequence[str], what: str, file: str, first: int = 1) -> list[str]:
-    """Names that serve; `what` is "column" or "line", `first` the number of the first in the file."""
+    """Names without blanks around them; `what` is "column" or "row", `first` the number of the first in the file."""
     stripped = [name.strip() for name in names]
     for number, name in enumerate(stripped, start=first):
         if not name:

@@ -12,14 +12,14 @@ import numpy as np
 
 from ..errors import needs
 from ..names import shown
-from .frame import from_frame
+from .csv import opened
+from .excel import read_excel
+from .frames import from_frame
 from .h5ad import read_h5ad
 from .limits import check_table
 from .names import LONGEST
-from .parts import Parts, numbers
+from .parsed import Parsed, numbers
 from .rds import read_rds
-from .text import opened
-from .xlsx import read_xlsx
 
 if TYPE_CHECKING:
     from .table import Choices
@@ -45,7 +45,7 @@ def format_of(path: Path) -> str:
     return "rds" if inside[:2] in (b"X\n", b"A\n", b"B\n") and path.suffix.lower() not in (".csv", ".tsv") else "text"
 
 
-def read_npy(path: Path, choices: Choices) -> Parts:
+def read_npy(path: Path, choices: Choices) -> Parsed:
     try:
         # Mapped, so that a file which says more than it holds is refused, not allocated.
         array = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -54,7 +54,7 @@ def read_npy(path: Path, choices: Choices) -> Parts:
     if array.ndim == 2:
         n_rows, n_columns = array.shape
         check_table(n_rows, n_columns, path, choices.limit)
-    return Parts(np.array(numbers(array, path)), None, None, "NumPy array")
+    return Parsed(np.array(numbers(array, path)), None, None, "NumPy array")
 
 
 def arrow(path: Path) -> Any:
@@ -71,7 +71,7 @@ def arrow(path: Path) -> Any:
     return pyarrow
 
 
-def read_arrow(path: Path, choices: Choices) -> Parts:
+def read_arrow(path: Path, choices: Choices) -> Parsed:
     kind = format_of(path)
     pyarrow = arrow(path)
     try:
@@ -126,11 +126,11 @@ def _check_words(table: Any, path: Path) -> None:
                 )
 
 
-READERS: dict[str, Callable[[Path, Choices], Parts]] = {
+READERS: dict[str, Callable[[Path, Choices], Parsed]] = {
     "npy": read_npy,
     "parquet": read_arrow,
     "feather": read_arrow,
     "rds": read_rds,
     "h5ad": read_h5ad,
-    "xlsx": read_xlsx,
+    "xlsx": read_excel,
 }
