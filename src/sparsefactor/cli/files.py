@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from ..atomic import replacing
 from ..errors import needs
 from ..reading import Table
-from ..reading.csv import lines_before
 from ..reading.filled import fill_sheet, filled_frame, filled_records, in_file
 from ..reading.formats import format_of
 from ..reading.names import shown
@@ -145,7 +144,7 @@ def write_filled(table: Table, values: NDArray[np.float64], out: Path) -> None:
         same = suffix in [ending.lower() for ending in table.path.suffixes]
         other = "\t" if suffix == ".tsv" else ";" if parsed.dialect.numbers.decimal == "," else ","
         with replacing(out, suffix=suffix) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-            file.writelines(lines_before(table.path, parsed))
+            file.writelines(parsed.lead)
             writer = csv.writer(file, delimiter=parsed.dialect.sep if same else other, lineterminator="\n")
             writer.writerows(filled_records(table, whole))
     else:

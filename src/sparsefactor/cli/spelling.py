@@ -8,8 +8,10 @@ import shlex
 
 # Settings of read_table with a literal, as its messages write them: na=['k.A.'], header=False, sep=...
 TEXT = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+NAMES = "sep|header|index|columns|drop|skip|na|keep|transpose|decimal|thousands|encoding|max_bytes"
+RULE = re.compile(rf"^({NAMES})(?= must )")
 SETTING = re.compile(
-    r"\b(sep|header|index|columns|drop|skip|na|keep|transpose|decimal|thousands|encoding|max_bytes)="
+    rf"\b({NAMES})="
     rf"(True|False|\.\.\.|\d+|{TEXT}|\[{TEXT}(?:, {TEXT})*\])"
 )
 REPEATED = ("na", "keep")  # not as a list with commas
@@ -47,6 +49,7 @@ SETTINGS = (
 def as_options(text: str) -> str:
     """A message with its settings as options."""
     text = SETTING.sub(_option, text)
+    text = RULE.sub(lambda found: "--" + found[1].replace("_", "-"), text)
     for python, flags in SETTINGS:
         text = re.sub(python, flags, text)
     return text

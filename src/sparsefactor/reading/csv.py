@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from ..words import plural
 from . import names
-from .dialect import SPACES, Dialect, find_dialect
+from .dialect import SPACES, Dialect, find_dialect, is_record
 from .layout import Layout, find_layout
 from .limits import COLUMN_BYTES, NAME_BYTES, PIECE_SHARE, check_table, too_large
 from .missing_codes import NA
@@ -135,7 +135,7 @@ def read_csv(path: Path, choices: Choices) -> Parsed:
     _check_width(head, path, choices.limit)
     if any("\0" in line for line in head):
         raise ValueError(
-            f"a table must be text or of a known format; {path.name} holds other bytes; see docs for the formats"
+            f"a table must be text or of a known format; {path.name} holds other bytes; save it as CSV or .xlsx"
         )
     try:
         dialect, records = find_dialect(head, path.name, choices)
@@ -150,6 +150,12 @@ def read_csv(path: Path, choices: Choices) -> Parsed:
     if choices.sep is None and len(layout.kept) == 1 and not chosen:
         questions = [_one_feature(dialect.sep, path.name), *questions]
     titles = [layout.titles[j] or "column 1" * (j == 0) for j in layout.kept] if layout.titles else None
+    if titles and "" in titles:
+        number = layout.kept[titles.index("")] + 1
+        raise ValueError(
+            f"every column must have a title; column {number} of {path.name} has none; add it, or pass "
+            f"drop=['{number}'] to leave the column out"
+        )
     notes = (f"{plural(blank, 'blank line')} at the end left out",) if blank else ()
     return Parsed(
         values=values,
@@ -162,6 +168,7 @@ def read_csv(path: Path, choices: Choices) -> Parsed:
         kept=layout.kept,
         n_header=layout.n_header,
         dialect=dialect,
+        lead=tuple(head[: dialect.skip]),
         records=partial(_records_as_written, path, dialect, choices.encoding),
     )
 
@@ -209,14 +216,6 @@ def records_of(path: Path, dialect: Dialect, encoding: str | None) -> Iterator[I
         yield ((reader.line_num + dialect.skip, record) for record in reader if record)
 
 
-def lines_before(path: Path, parsed: Parsed) -> list[str]:
-    """The lines of a text file above its table."""
-    if parsed.records is None or not isinstance(parsed.records, partial):
-        return []
-    with text_of(path, parsed.records.args[2]) as text:
-        return [text.readline() for _ in range(parsed.dialect.skip)]
-
-
 def _records_as_written(path: Path, dialect: Dialect, encoding: str | None) -> list[list[str]]:
     """All records from the header on."""
     with records_of(path, dialect, encoding) as records:
@@ -255,7 +254,7 @@ def _data(
     """The records of data, all of one width; blank ones wait in `blank` until another follows."""
     seen = 0
     for number, record in records:
-        if not any(cell.strip() for cell in record):
+        if not is_record(record):
             blank += [(number, record)] if seen > layout.n_header else []  # not those around the header
             continue
         for at, row in [*blank, (number, record)]:

@@ -23,6 +23,7 @@ SPACES = " "  # one or more
 SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar", SPACES: "space"}
 AMONG_NAMES = ";\t|"  # separators that names rarely hold; commas and spaces they often do
 QUOTED = re.compile(r'"[^"]*"')
+COMMENTS = ("#", "!", "sep=")  # GEO marks with !, Excel writes sep=; into a first line
 MOSTLY = 0.5  # of the cells that a separator yields must be numbers
 MOST_SKIPPED = 20  # lines before a header, to be suggested
 LEAST_BELOW = 3  # lines below those
@@ -47,10 +48,15 @@ class Dialect:
 
 
 def fields(lines: Iterable[str], sep: str) -> Records:
-    """The fields of each line that has any."""
+    """The fields of each line that is a record."""
     if sep == SPACES:
         lines = (line.strip() for line in lines)
-    return [record for record in csv.reader(lines, delimiter=sep, skipinitialspace=True) if any(record)]
+    return [record for record in csv.reader(lines, delimiter=sep, skipinitialspace=True) if is_record(record)]
+
+
+def is_record(record: Sequence[str]) -> bool:
+    """Whether fields are more than a blank line, or than the mark at the end of a GEO series matrix."""
+    return any(cell.strip() for cell in record) and not (len(record) == 1 and record[0].startswith("!"))
 
 
 def find_dialect(lines: Sequence[str], file: str, choices: Choices) -> tuple[Dialect, Records]:
@@ -60,7 +66,7 @@ def find_dialect(lines: Sequence[str], file: str, choices: Choices) -> tuple[Dia
     lines = [line for line in lines[skip:] if line.strip()]
     if not lines:
         raise ValueError(f"a table must hold numbers; {file} is empty; check how it was made")
-    sep = _separator(lines, choices.sep, NumberFormat(choices.na), file)
+    sep = _separator(lines, skip, choices, file)
     records = fields(lines, sep)
     if width_of(records) is None:
         if max(len(r) for r in records) == 1:
@@ -92,9 +98,9 @@ def number_format(cells: Sequence[str], file: str, choices: Choices) -> NumberFo
 
 
 def _comment_lines(lines: Sequence[str], sep: str | None) -> int:
-    """Lines that begin with # and stand before the table; a last one with as many fields as the table is its header."""
-    count = next((i for i, line in enumerate(lines) if not line.startswith("#")), len(lines))
-    if 0 < count < len(lines):
+    """Lines before a table that begin as comments; a last one with # with as many fields as the table is its header."""
+    count = next((i for i, line in enumerate(lines) if not line.startswith(COMMENTS)), len(lines))
+    if 0 < count < len(lines) and lines[count - 1].startswith("#"):
         chosen = [sep] if sep else [s for s in SEPARATORS if s in lines[count]]
         for s in chosen:
             if len(fields([lines[count - 1]], s)[0]) == len(fields([lines[count]], s)[0]) > 1:
@@ -102,11 +108,12 @@ def _comment_lines(lines: Sequence[str], sep: str | None) -> int:
     return count
 
 
-def _separator(lines: Sequence[str], given: str | None, numbers: NumberFormat, file: str) -> str:
+def _separator(lines: Sequence[str], skipped: int, choices: Choices, file: str) -> str:
     """The one separator under which every line has as many fields, most of them numbers.
 
     One that the first line lacks, where it has another, is none: 1,5 may be a number between semicolons.
     """
+    given, numbers = choices.sep, NumberFormat(choices.na)
     if given is not None:
         return SPACES if given.isspace() and given != "\t" else given
     first = QUOTED.sub("", lines[0])
@@ -132,7 +139,7 @@ def _separator(lines: Sequence[str], given: str | None, numbers: NumberFormat, f
         )
     present = in_first or [sep for sep in SEPARATORS if any(sep in line for line in lines)]
     if present:
-        raise _ragged(fields(lines, present[0]), lines, 0, file)
+        raise _ragged(fields(lines, present[0]), lines, skipped, file)
     raise ValueError(
         f"a table must have at least two columns; the lines of {file} hold no comma, tab, semicolon, bar or space; "
         "pass sep=... if the fields are separated by something else"

@@ -34,7 +34,7 @@ def read_excel(path: Path, choices: Choices) -> Parsed:
         with as_csv(path, choices.limit, choices.skip) as text, text.open(newline="", encoding="utf-8") as file:
             return list(csv.reader(file))
 
-    dialect = replace(parsed.dialect, skip=choices.skip)
+    dialect = replace(parsed.dialect, skip=choices.skip + parsed.dialect.skip)
     return replace(parsed, kind="Excel, first sheet", dialect=dialect, records=records)
 
 

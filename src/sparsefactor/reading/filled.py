@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from .dialect import is_record
 from .table import Table
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def filled_frame(table: Table, values: NDArray[np.float64]) -> pandas.DataFrame:
         records = _records(table)
         places = _places(table, records)
         body = [records[place] for place in places]
-        titles = next(record for record in records if any(record)) if parsed.n_header else None
+        titles = next(record for record in records if is_record(record)) if parsed.n_header else None
         frame = pd.DataFrame(body, columns=[""] * (len(body[0]) - len(titles)) + titles if titles else None)
     else:
         return pd.DataFrame(whole, index=parsed.rows, columns=parsed.columns)
@@ -80,7 +81,7 @@ def _places(table: Table, records: list[list[str]]) -> list[int]:
     """Where the rows of data stand among records: below the header, without the blank ones around it."""
     first = 0
     for _ in range(table.parsed.n_header + 1):
-        first = next(i for i in range(first, len(records)) if any(cell.strip() for cell in records[i])) + 1
+        first = next(i for i in range(first, len(records)) if is_record(records[i])) + 1
     return list(range(first - 1, first - 1 + len(table.parsed.values)))
 
 

@@ -25,6 +25,17 @@ if TYPE_CHECKING:
     from .table import Choices
 
 
+FOREIGN = {
+    b"$FL2": "a file of SPSS",
+    b"$FL3": "a file of SPSS",
+    b"<stata_d": "a file of Stata",
+    b"\xd0\xcf\x11\xe0": "an Excel workbook of the old kind (.xls)",
+    b"RDX": "a workspace of R (.RData)",
+    b"<html": "a web page",
+    b"<!DOCTYP": "a web page",
+}
+
+
 def format_of(path: Path) -> str:
     """What the file's first bytes say it is; "text" where they say nothing."""
     with path.open("rb") as file:
@@ -33,6 +44,9 @@ def format_of(path: Path) -> str:
     for mark, name in marks.items():
         if start.startswith(mark):
             return name
+    for mark, name in FOREIGN.items():
+        if start.startswith(mark):
+            raise ValueError(f"a table must be of a known format; {path.name} is {name}; save it as CSV or .xlsx")
     if start.startswith(b"PK\x03\x04"):
         if path.suffix.lower() in (".xlsx", ".xlsm"):
             return "xlsx"

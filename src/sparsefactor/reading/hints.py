@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .names import listed, shown
+from .row_names import is_label
 
 if TYPE_CHECKING:
     import pandas
 
 TENFOLD = 10.0  # between the largest and the smallest standard deviation
-DESCRIPTION = re.compile(r"age|alter|sex|gender|geschlecht|(.*[\s_.-])?id", re.I)
+DESCRIPTION = re.compile(r"age|alter|sex|gender|geschlecht|.*[\s_.-]id", re.I)
 FEWEST = 4  # columns; age and sex among fewer may be the data
 COUNTED = 20  # rows at least for a running number
 
@@ -27,7 +28,7 @@ def hints(frame: pandas.DataFrame, scale: bool) -> list[str]:
         odd = [
             title
             for title, column in zip(titles, values.T, strict=True)
-            if DESCRIPTION.fullmatch(title.strip()) or _is_running_number(column)
+            if DESCRIPTION.fullmatch(title.strip()) or is_label(title) or _is_running_number(column)
         ]
         if odd and len(odd) < len(titles):
             seem = "seems to describe" if len(odd) == 1 else "seem to describe"

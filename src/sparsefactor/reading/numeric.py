@@ -83,6 +83,11 @@ def are_whole(cells: Sequence[str]) -> bool:
     return all(WHOLE.fullmatch(cell.strip()) for cell in cells)
 
 
+def is_numeric(cells: Sequence[str], numbers: NumberFormat) -> bool:
+    """Whether a column holds numbers and no text."""
+    return any(map(numbers.is_number, cells)) and not any(map(numbers.is_text, cells))
+
+
 def in_order(numbers: Sequence[float]) -> bool:
     """Whether numbers only rise, or only fall."""
     rising = sorted(numbers)
