@@ -451,6 +451,7 @@ def test_parquet_and_feather(tmp_path) -> None:
 def test_npy(tmp_path) -> None:
     np.save(tmp_path / "a.npy", NUMBERS)
     assert_whole(sf.read_table(tmp_path / "a.npy"), False, False)
+    np.testing.assert_array_equal(sf.read_table(tmp_path / "a.npy", columns="2:5", drop="3"), NUMBERS[:, [1, 3, 4]])
     np.save(tmp_path / "b.npy", np.array([{}]), allow_pickle=True)
     with pytest.raises(ValueError, match="must hold numbers"):
         sf.read_table(tmp_path / "b.npy")

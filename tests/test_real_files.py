@@ -48,6 +48,15 @@ def likert(n: int = 40, p: int = 6) -> np.ndarray:
 ITEMS = [f"A{i}" for i in range(1, 7)]
 
 
+def test_the_shortest_command(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pd.DataFrame(likert(), columns=ITEMS).to_csv("my data.csv.gz", index=False)
+    assert invoke("fit", "my data.csv.gz", "-k", 1, "--trials", 1).exit_code in (0, 3)
+    assert list(sf.load("my data.sf").feature_names) == ITEMS
+    done = invoke("fit", "my data.csv.gz", "-k", 1)
+    assert "'my data.sf' exists; pass another name, or --overwrite" in done.stderr
+
+
 # ---- survey exports ------------------------------------------------------------------------------------------------
 
 

@@ -28,7 +28,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Bayesian sparse factor analysis.\n\n"
-    "First steps: 'sparsefactor fit X.csv --factors 6 --out fit.sf', then 'sparsefactor summary fit.sf' and "
+    "First steps: 'sparsefactor fit X.csv --out fit.sf', then 'sparsefactor summary fit.sf' and "
     "'sparsefactor report fit.sf'. Every command has its own --help, with examples.\n\n"
     "Exit codes: 0 done; 1 error; 2 usage error; 3 done, but the result is not reliable yet; 130 interrupted.",
 )

@@ -24,7 +24,7 @@ from .options import Center, Data, Inclusion, Modules, Noise, NoiseOf, Scale, Se
 )
 def compare(
     table: Data,
-    factors: Annotated[str, typer.Option("--factors", "-k", help="Numbers of factors, with commas between.")],
+    factors: Annotated[str, typer.Option("--factors", "-k", help="Numbers of factors, separated by commas.")],
     choices: Choices,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Where the table goes.")] = None,
     path: Annotated[Path | None, typer.Option(help="A folder that keeps each fit; the same command goes on.")] = None,
@@ -32,7 +32,7 @@ def compare(
     modules: Modules = 1,
     noise: NoiseOf = Noise.feature,
     masks: Annotated[int, typer.Option(min=2, help="Fits of each, with other entries held out.")] = 5,
-    share: Annotated[float, typer.Option(min=0.001, max=0.9, help="Of the entries that are held out.")] = 0.1,
+    share: Annotated[float, typer.Option(min=0.001, max=0.9, help="Share of entries that are held out.")] = 0.1,
     trials: Annotated[int, typer.Option(min=1, help="Restarts of each fit.")] = 10,
     center: Center = True,
     scale: Scale = False,
@@ -47,7 +47,7 @@ def compare(
         counts = [int(number) for number in factors.split(",")]
     except ValueError:
         raise ValueError(
-            f"--factors must be whole numbers with commas between; got {factors!r}; pass e.g. 2,4,6"
+            f"--factors must be whole numbers separated by commas; got {factors!r}; pass e.g. 2,4,6"
         ) from None
     priors = {str(k): prior_of(k, inclusion, modules, noise) for k in counts}
     data = read_and_say(table, choices, center, scale)

@@ -29,13 +29,13 @@ OF_DATA = ("missingness", "observed_fitted")  # beside those of a result alone
 )
 def plot(
     kind: Annotated[str, typer.Argument(help="What to draw; a wrong one lists them all.")],
-    result: Annotated[Path, typer.Argument(help="What fit or sample saved; for missingness, a table.")],
+    result: Annotated[Path, typer.Argument(help="A file saved by fit or sample; for missingness, a table.")],
     out: Out,
     choices: Choices,
-    factor: Annotated[list[int] | None, typer.Option(help="Of a plot of one factor; twice for scatter.")] = None,
+    factor: Annotated[list[int] | None, typer.Option(help="Factor to plot; twice for scatter.")] = None,
     data: Annotated[Path | None, typer.Option(help="The table that was fitted, for observed_fitted.")] = None,
     chains: Chains = None,
-    dpi: Annotated[int, typer.Option(min=10, help="Of a .png.")] = 150,
+    dpi: Annotated[int, typer.Option(min=10, help="Resolution of a .png.")] = 150,
 ) -> None:
     """Draw a saved posterior (.png, .svg or .pdf)."""
     from .. import plot as drawing

@@ -68,8 +68,8 @@ MaxSeconds = Annotated[float | None, typer.Option(min=0.0, help="End the search 
 )
 def fit(
     table: Data,
-    out: Out,
     choices: Choices,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="File for the result (default: TABLE.sf).")] = None,
     factors: Factors = None,
     inclusion: Inclusion = None,
     modules: Modules = 1,
@@ -90,6 +90,8 @@ def fit(
     seed: Seed = 0,
 ) -> None:
     """Fit by variational inference and save the posterior."""
+    if out is None:
+        out = Path(table.name.removesuffix(".gz")).with_suffix(".sf")
     check_out(out, table, is_result=True)
     prior = prior_of(factors or 1, inclusion, modules, noise, groups)
     data = read_and_say(table, choices, center, scale)

@@ -42,7 +42,7 @@ def opened(result: Path, chains: str | None = None) -> Posterior:
         try:
             numbers = [int(number) for number in chains.split(",")]
         except ValueError:
-            raise ValueError(f"--chains must be numbers with commas between; got {chains!r}; pass e.g. 0,2") from None
+            raise ValueError(f"--chains must be numbers separated by commas; got {chains!r}; pass e.g. 0,2") from None
         return p.keep_chains(numbers)
 
 
@@ -100,8 +100,8 @@ def in_options(p: Posterior, text: str) -> str:
 def export(
     result: Result,
     out: Out,
-    table: Annotated[list[str] | None, typer.Option(help="Only this one; repeatable.")] = None,
-    format: Annotated[Format, typer.Option(help="Of the files in a folder.")] = Format.csv,
+    table: Annotated[list[str] | None, typer.Option(help="Table to write; repeatable.")] = None,
+    format: Annotated[Format, typer.Option(help="Format of the files in a folder.")] = Format.csv,
     chains: Chains = None,
 ) -> None:
     """Write a posterior's tables: a file for each into a folder, one table into a file, or sheets of an .xlsx file."""

@@ -21,10 +21,10 @@ from ..reading.names import shown
 from ..reading.numeric import NumberFormat
 
 Data = Annotated[
-    Path, typer.Argument(help="A table: CSV, TSV (also .gz), Parquet, Feather, .npy, .rds, .h5ad or .xlsx.")
+    Path, typer.Argument(help="A table: CSV, TSV (also .gz), .xlsx, .npy, Parquet, Feather, .rds or .h5ad.")
 ]
-Result = Annotated[Path, typer.Argument(help="What fit or sample saved, or a folder of --path.")]
-Out = Annotated[Path, typer.Option("--out", "-o", help="Where the result goes.")]
+Result = Annotated[Path, typer.Argument(help="A file saved by fit or sample, or a folder of --path.")]
+Out = Annotated[Path, typer.Option("--out", "-o", help="File for the result.")]
 Factors = Annotated[
     int | None,
     typer.Option(
@@ -44,13 +44,13 @@ Groups = Annotated[
 ]
 Covariates = Annotated[
     Path | None,
-    typer.Option(help="A table of known covariates, a line for each sample; matched by name where both have names."),
+    typer.Option(help="A table of known covariates, a row for each sample; matched by name where both have names."),
 ]
 Center = Annotated[bool, typer.Option("--center/--no-center", help="Subtract each feature's mean.")]
 Scale = Annotated[bool, typer.Option("--scale/--no-scale", help="Divide each feature by its standard deviation.")]
 Seed = Annotated[int, typer.Option(min=0, help="Same seed, same result.")]
 Jobs = Annotated[int, typer.Option(min=1, help="Processes at a time.")]
-Chains = Annotated[str | None, typer.Option("--chains", help="Of a sampled result only these chains, e.g. 0,2.")]
+Chains = Annotated[str | None, typer.Option("--chains", help="Chains of a sampled result to use, e.g. 0,2.")]
 
 
 class Noise(StrEnum):
@@ -67,7 +67,7 @@ class LoadingsOf(StrEnum):
 CovariateLoadings = Annotated[
     LoadingsOf, typer.Option(help="Loadings of covariates unpenalised, or shrunk by a slab each.")
 ]
-NoiseOf = Annotated[Noise, typer.Option(help="What has a noise level of its own.")]
+NoiseOf = Annotated[Noise, typer.Option(help="What has its own noise level.")]
 
 
 def prior_of(factors: int, inclusion: float | None, modules: int, noise: Noise, groups: Path | None = None) -> sf.Prior:
@@ -78,7 +78,7 @@ def prior_of(factors: int, inclusion: float | None, modules: int, noise: Noise, 
 
 
 def read_covariates(path: Path | None, max_bytes: int | None = None) -> Any:
-    """Known covariates of the samples, a line for each."""
+    """Known covariates of the samples, a row for each."""
     if path is None:
         return None
     choices = Choices(transpose=False, max_bytes=max_bytes, few=True)

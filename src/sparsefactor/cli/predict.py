@@ -72,7 +72,7 @@ def transform(
     covariates: Covariates = None,
     chains: Chains = None,
 ) -> None:
-    """Write the factors' activations for the samples of a table, new ones or those of the fit."""
+    """Write the scores (activations) of a table's samples, new ones or those of the fit."""
     import pandas as pd
 
     for target, option in ((out, "--out"), (sd, "--sd")):

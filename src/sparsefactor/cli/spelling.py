@@ -43,6 +43,12 @@ SETTINGS = (
     (r"\banother seed\b", "another --seed"),
     (r", lower --factors, or raise noise_rate", ", or lower --factors"),  # as is the tolerance, Python's alone
     (r", or pass a larger tol\b", ""),
+    (r"pass inclusion=Beta\(1, 1\)", "leave --inclusion out"),
+    (r", or frames with names\b", ""),
+    (r"\ba file that save\(\) wrote", "a file that fit, refine or sample saved"),
+    (r"\bsample\(\.\.\., resume=path\)", "sparsefactor sample --resume FOLDER"),
+    (r"^X must\b", "the table must"),
+    (r"\b(check how|rescale) X\b", r"\1 the table"),
 )
 
 

@@ -33,10 +33,9 @@ def hints(frame: pandas.DataFrame, scale: bool) -> list[str]:
         if odd and len(odd) < len(titles):
             seem = "seems to describe" if len(odd) == 1 else "seem to describe"
             found.append(f"{listed(odd)} {seem} the samples; pass drop={odd[:20]} to leave such columns out")
-    observed = np.isfinite(values).sum(axis=0) > 1
-    spread = np.full(len(titles), np.nan)
-    spread[observed] = np.nanstd(np.where(np.isfinite(values), values, np.nan)[:, observed], axis=0)
-    varies = np.flatnonzero(spread > 0)
+    with np.errstate(all="ignore"):
+        spread = frame.std(ddof=0).to_numpy()
+    varies = np.flatnonzero(np.isfinite(spread) & (spread > 0))
     if not scale and len(varies) > 1:
         low, high = varies[np.argmin(spread[varies])], varies[np.argmax(spread[varies])]
         if spread[high] > TENFOLD * spread[low]:
@@ -48,5 +47,8 @@ def hints(frame: pandas.DataFrame, scale: bool) -> list[str]:
 
 
 def _is_running_number(column: np.ndarray) -> bool:
-    steps = np.diff(column)
-    return len(column) >= COUNTED and bool((steps == steps[0]).all()) and steps[0] != 0
+    return (
+        len(column) >= COUNTED
+        and column[1] != column[0]
+        and bool(np.array_equal(column, column[0] + np.arange(len(column)) * (column[1] - column[0])))
+    )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from ..words import plural
 from .csv import read_csv
 from .formats import READERS, format_of
+from .layout import find_columns
 from .limits import MAX_BYTES, check_file
 from .missing_codes import mask_codes, suspected_codes
 from .names import listed
@@ -22,6 +24,8 @@ from .parsed import AmbiguousTableError, Parsed
 
 if TYPE_CHECKING:
     import pandas
+
+logger = logging.getLogger("sparsefactor")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,18 +149,32 @@ def read(path: str | PathLike[str], choices: Choices) -> Table:
     if file.stat().st_size == 0:
         raise ValueError(f"a table must hold numbers; {file.name} is empty; check how it was made")
     parsed = READERS.get(format_of(file), read_csv)(file, choices)
+    if not parsed.kept:
+        parsed = _chosen(parsed, choices, file.name)
     mask_codes(parsed.values, choices.na)
-    titles = parsed.columns or [str(j + 1) for j in parsed.kept or range(parsed.values.shape[1])]
+    titles = parsed.columns or [str(j + 1) for j in parsed.kept]
     codes = suspected_codes(parsed.values, titles, choices.keep)
     questions = [*parsed.questions, *([f"in {file.name}, {codes}"] if codes else [])]
     if questions:
         raise AmbiguousTableError(". Also: ".join(questions))
     frame = pd.DataFrame(parsed.values, index=parsed.rows, columns=parsed.columns)
+    for said in parsed.notes:
+        logger.info("%s: %s", file.name, said)
     turned = bool(choices.transpose)
     frame = frame.T if turned else frame
     samples_at, features_at, notes = _used(frame, choices)
     frame = frame.iloc[samples_at, features_at]
     return Table(frame, file, parsed, turned, samples_at, features_at, (*parsed.notes, *notes))
+
+
+def _chosen(parsed: Parsed, choices: Choices, file: str) -> Parsed:
+    """The columns of a matrix, all of which are numbers, that the caller asks for."""
+    width, titles = parsed.values.shape[1], parsed.columns or []
+    wanted = find_columns(choices.columns, titles, width, "columns", file) if choices.columns else range(width)
+    dropped = find_columns(choices.drop, titles, width, "drop", file, lenient=choices.features is not None)
+    kept = [j for j in range(width) if j in wanted and j not in dropped]
+    columns = [titles[j] for j in kept] if titles else None
+    return replace(parsed, values=parsed.values[:, kept], columns=columns, kept=tuple(kept))
 
 
 def _used(frame: pandas.DataFrame, choices: Choices) -> tuple[NDArray[np.intp], NDArray[np.intp], list[str]]:
