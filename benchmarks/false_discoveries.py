@@ -7,7 +7,7 @@ counted apart, since no feature of theirs is right or wrong. Methods:
 
 default fit_vi as it is by default: one restart, which stops early
 vi      fit_vi of ten restarts, to convergence
-draws   one short chain of `sample` that starts at that fit: what docs/howto/vi_or_mcmc.md recommends
+draws   one short chain of `sample` that starts at that fit: what docs/howto/features.md recommends
 mcmc    two chains of `sample` with searches of their own, ten times as long (minutes)
 """
 

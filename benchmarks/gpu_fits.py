@@ -54,7 +54,7 @@ def whole_fit(G: int, N: int, K: int, tell: Tell, limit: float = 110.0) -> None:
     tell(seconds=time.perf_counter() - begin, phases=phases, status=found.status.name)
     estimated = np.asarray(found.winner.state.columns.f_mean)
     unit = [f / np.maximum(np.linalg.norm(f, axis=1, keepdims=True), 1e-300) for f in (estimated, truth)]
-    tell(worst_cosine=float(np.abs(unit[0] @ unit[1].T).max(axis=0).min()), elbo=found.winner.elbo, **found.told)
+    tell(worst_cosine=float(np.abs(unit[0] @ unit[1].T).max(axis=0).min()), elbo=found.winner.elbo, **found.facts)
     tell(programs=len(programs), seconds_of_compilers=sum(programs))
     memory = jax.devices()[0].memory_stats() or {}
     tell(most_memory_over_matrix=memory.get("peak_bytes_in_use", float("nan")) / (4 * G * N))

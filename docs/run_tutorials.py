@@ -1,12 +1,10 @@
-"""Runs the Python blocks of pages when the documentation is built, and shows what they gave.
+"""Run the Python blocks of pages when the documentation is built, and show their output.
 
 A hook of mkdocs (see mkdocs.yml), for pages under tutorials/ and others whose front matter says `run: true`. Blocks of
-a page share one namespace and an empty working directory. Below each block comes what it printed and the value of its
-last expression: text, or the picture where it is matplotlib's. A block that fails, fails the build.
+a page share one namespace and an empty working directory. What a block prints and the value of its last expression
+(text, or a matplotlib figure) appear below it. A block that fails, fails the build.
 
-A page whose front matter says `data: VARIABLE` needs a file that does not ship with the package: the environment
-variable holds its path. Where there is no such file the page is shown without being run, and says so. With
-RUN_TUTORIALS=no no page is run, for a quick look.
+With RUN_TUTORIALS=no no page is run, for a quick look.
 """
 
 from __future__ import annotations
@@ -18,14 +16,9 @@ import io
 import os
 import re
 import tempfile
-from pathlib import Path
 from typing import Any
 
 BLOCK = re.compile(r"^```python\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
-# Where files lie that pages need, unless the environment says otherwise.
-FILES = {
-    "SPARSEFACTOR_GTEX": Path(__file__).resolve().parents[2] / "shared" / "data" / "gtex_zscores_1000x44.csv.gz",
-}
 DPI = 100
 
 
@@ -34,27 +27,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     wanted = page.file.src_uri.startswith("tutorials/") or page.meta.get("run", False)
     if not wanted or os.environ.get("RUN_TUTORIALS", "yes") == "no":
         return markdown
-    needed = page.meta.get("data")
-    if needed and not found(needed):
-        return without_data(markdown, needed)
     return executed(markdown, page.file.src_uri)
-
-
-def found(variable: str) -> bool:
-    """Whether the file of an environment variable is there; the variable is set where the usual place has it."""
-    path = Path(os.environ.get(variable) or FILES[variable])
-    if path.is_file():
-        os.environ[variable] = str(path.resolve())
-    return path.is_file()
-
-
-def without_data(markdown: str, variable: str) -> str:
-    """The page as it is, with a note below its title that nothing was run."""
-    note = (
-        '\n!!! note "Not run when this page was built"\n    The data do not ship with the package. '
-        f"Set `{variable}` to the path of the file, and build again to see what each block gives.\n"
-    )
-    return re.sub(r"(^# .*\n)", lambda title: title[1] + note, markdown, count=1, flags=re.MULTILINE)
 
 
 def executed(markdown: str, name: str) -> str:

@@ -29,7 +29,7 @@ def comparison() -> sf.Comparison:
 def test_the_true_number_of_factors_predicts_best(comparison):
     assert comparison.choice == "2"
     assert comparison.n_factors == 2
-    assert comparison.table.loc["1", "behind"] > 10 * comparison.table.loc["1", "behind_se"]
+    assert comparison.table.loc["1", "loss"] > 10 * comparison.table.loc["1", "loss_se"]
     assert comparison.table.loc["2", "error"] < comparison.table.loc["1", "error"] < comparison.baseline
     assert (comparison.table["found"] <= comparison.table["n_factors"]).all()
 
@@ -96,7 +96,7 @@ def test_the_choice_is_the_simplest_within_one_standard_error():
     priors = {"a": sf.Prior(n_factors=1), "b": sf.Prior(n_factors=2), "c": sf.Prior(n_factors=3)}
     near = tabulated(runs_of(a=[0.0, 0.1, 0.2], b=[0.9, 1.2, 0.9], c=[1.0, 1.0, 1.1]), priors)
     assert list(near["chosen"]) == [False, True, False]
-    assert near.loc["b", "behind"] == pytest.approx(0.1 / 3)
+    assert near.loc["b", "loss"] == pytest.approx(0.1 / 3)
     alike = tabulated(runs_of(a=[0.0, 0.1, 0.2], b=[1.0, 1.0, 1.1], c=[1.0005, 1.0005, 1.1005]), priors)
     assert list(alike["chosen"]) == [False, True, False]  # half a nat over a thousand entries
     clear = tabulated(runs_of(a=[0.0, 0.1, 0.2], b=[0.9, 0.91, 0.9], c=[1.0, 1.0, 1.1]), priors)
@@ -211,7 +211,7 @@ def test_an_end_that_was_lost_is_made_again(tmp_path: Path, comparison):
 
 
 def test_sampling_can_be_compared():
-    priors = {"1": PRIORS["1"], "2": PRIORS["2"]}
+    priors = {"1": PRIORS["1"], "2": PRIORS["2"], "3": sf.Prior(n_factors=3, inclusion=sf.Beta(1, 1))}
     done = sf.compare(
         simulated().X, priors, inference="mcmc", n_masks=2, n_chains=1, n_warmup=50, n_draws=100, n_jobs=1
     )
@@ -221,7 +221,36 @@ def test_sampling_can_be_compared():
 def test_the_number_of_factors_is_chosen():
     done = sf.choose_n_factors(simulated(0.05).X, [1, 2, 3], **QUICK)
     assert done.n_factors == 2
-    assert "'2' is chosen" in str(done)
+    assert "Chosen: 2" in str(done)
+
+
+def test_the_sentence_and_the_numbers_agree(comparison):
+    text = str(comparison)
+    assert comparison.reason == ("Chosen: 2, which predicts best." if comparison.best == "2" else comparison.reason)
+    assert comparison.reason in text
+    assert all(f"{word}:" in text for word in ("n_factors", "found", "error", "log density", "loss vs best"))
+    priors = {name: sf.Prior(n_factors=n) for n, name in enumerate("abc", start=1)}
+    within = sf.Comparison(tabulated(runs_of(a=[0.0, 0.1, 0.2], b=[0.9, 1.2, 0.9], c=[1.0, 1.0, 1.1]), priors), None, 1)
+    row = within.table.loc["b"]
+    assert row["loss"] < row["loss_se"]
+    lost = "0.03 ± 0.12"
+    assert (f"{row['loss']:.2f} ± {row['loss_se']:.2f}") == lost
+    assert within.reason == (
+        f"Chosen: b, the fewest factors whose loss against the best (c) is within one standard error: {lost}."
+    )
+    assert lost in str(within)
+    runs = runs_of(a=[0.0, 0.1, 0.2], b=[1.0, 1.0, 1.1], c=[1.0005, 1.0005, 1.1005])
+    assert "below one nat in all: 0.0005" in sf.Comparison(tabulated(runs, priors), None, 1).reason
+    small = sf.Comparison(tabulated(runs_of(a=[-1e-5, 1e-5, 3e-5], b=[3e-5, 0.0, 1e-5], c=[0.0] * 3), priors), None, 1)
+    assert "0.000000" not in small.reason
+
+
+def test_the_largest_candidate_is_warned_of_where_all_its_factors_are_used():
+    with pytest.warns(UserWarning, match="2 is the largest number of factors offered, and all are used; offer more"):
+        found = sf.choose_n_factors(simulated().X, [1, 2], **QUICK)
+    assert found.n_factors == 2
+    assert sf.choose_n_factors(simulated().X, [2, 3], **QUICK).advice == ""
+    assert sf.choose_n_factors(simulated().X, [2], **QUICK).advice == ""  # there was nothing to choose
 
 
 def test_the_picture_shows_every_prior(comparison):

@@ -44,6 +44,7 @@ class Case(NamedTuple):
     noise: str
     joint: bool
     missing: float
+    correlation: str = "none"
 
 
 CASES = [
@@ -55,6 +56,8 @@ CASES = [
     Case("groups", "shared", False, 0.0),
     Case("modules", "feature", True, 0.0),
     Case("modules", "shared", False, 0.3),
+    Case("learnt", "feature", True, 0.0, "learnt"),
+    Case("groups", "sample", False, 0.3, "learnt"),
 ]
 
 
@@ -63,7 +66,7 @@ def problem(case: Case):
     data = small_data(G, N, K, missing=case.missing)
     inclusion = np.array([0.2, 0.3, 0.7]) if case.inclusion == "given" else sf.Beta(1.5, 2.5)
     groups = ["a", "b"] * (G // 2) if case.inclusion == "groups" else None
-    prior = sf.Prior(n_factors=K, inclusion=inclusion, noise=case.noise, groups=groups, **MILD)
+    prior = sf.Prior(n_factors=K, inclusion=inclusion, noise=case.noise, groups=groups, factor_correlation=case.correlation, **MILD)
     cavi = CAVI(data, prior, ReferenceEngine(data, prior), joint=case.joint)
     state = random_vi_state(cavi)
     if case.inclusion == "modules":

@@ -27,7 +27,7 @@ def made() -> dict:
 def test_tables_are_means_and_leave_out_methods_without_an_answer() -> None:
     parts = page.parts(made())
     assert parts["accuracy of Z"].splitlines()[2:] == ["| a | 0.625 |"]
-    assert parts["seconds on the simulation"].splitlines()[2:] == ["| a | 2.5 |", "| b | 2.5 |"]
+    assert parts["error of loadings"].splitlines()[2:] == ["| a | 0.250 |", "| b | 0.250 |"]
     assert parts["held-out error"].splitlines()[2:] == ["| a | 0.500 |"]
     assert "2 cores of P" in parts["where"]
 
@@ -41,7 +41,7 @@ def test_the_page_says_what_the_machine_had_to_do_and_whether_it_was_one_run() -
 
 
 def test_a_place_that_nothing_fills_is_an_error() -> None:
-    assert page.filled("<!-- first call -->\nold\n<!-- end -->", made()).count("old") == 0
+    assert page.filled("<!-- accuracy of Z -->\nold\n<!-- end -->", made()).count("old") == 0
     with pytest.raises(KeyError, match="no such"):
         page.filled("<!-- no such -->\n<!-- end -->", made())
 

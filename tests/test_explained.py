@@ -132,8 +132,8 @@ def test_what_is_empty() -> None:
 
 def test_refusals() -> None:
     p = sf.fit_vi(SIM.X, PRIOR, n_trials=1)
-    with pytest.raises(ValueError, match="by must be None, 'factor', 'feature' or 'group'; got 'sample'"):
-        p.variance_explained(by="sample")
+    with pytest.raises(ValueError, match="by must be None, 'factor', 'feature', 'group' or 'sample'; got 'entry'"):
+        p.variance_explained(by="entry")
     from dataclasses import replace
 
     with pytest.raises(ValueError, match="an older version wrote it; fit again"):

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import sparsefactor as sf
 from sparsefactor.cli import app
 from sparsefactor.heywood import heywood_sentence, nearly_noiseless, noise_share
-from sparsefactor.report.words import story
+from sparsefactor.words import story
 
 
 def with_copies(scale: float = 1.0) -> np.ndarray:

@@ -15,7 +15,7 @@ import sparsefactor as sf
 from sparsefactor.cli import app
 from sparsefactor.outliers import dominating_samples, outlier_sentence
 from sparsefactor.report import posterior_page
-from sparsefactor.report.words import story
+from sparsefactor.words import story
 
 BROKEN = ["f03", "f11", "f20"]  # features in which sample "s17" lies ten standard deviations off
 

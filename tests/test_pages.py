@@ -49,6 +49,17 @@ def test_commands_of_a_page_run(page) -> None:
 
 
 @pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("page", ["docs/howto/report.md", "docs/howto/writing_up.md"])
+def test_commands_about_a_result_run(page) -> None:
+    fit = ["fit", "table.csv", "--factors", "2", "--out", "fit.sf"]
+    lines = [shlex.split(line, comments=True)[1:] for line in commands(ROOT / page)]
+    assert lines
+    for line in [fit, *lines]:
+        done = CliRunner().invoke(app, line, catch_exceptions=False)
+        assert done.exit_code == console.DONE, (line, done.output)
+
+
+@pytest.mark.usefixtures("here")
 def test_the_statement_in_docs_is_the_one_printed() -> None:
     said = CliRunner().invoke(app, ["fit", "table.csv", "--factors", "3", "--out", "fit.sf", "--trials", "2"]).stderr
     block = next(b for b in blocks(ROOT / "docs/howto/csv.md", "text") if b.startswith("Read table.csv"))

@@ -432,7 +432,7 @@ def test_what_is_known_of_samples_is_matched_by_name() -> None:
     one, turned = (plot.activations(p, groups=given) for given in (kinds, kinds[::-1]))
     for mine, yours in zip(one.lines, turned.lines, strict=True):
         np.testing.assert_array_equal(mine.get_xdata(), yours.get_xdata())
-    with pytest.raises(ValueError, match="color must have a value for every sample; 's1' has none"):
+    with pytest.raises(ValueError, match="color must have a row for every sample; 's1' has none"):
         plot.scatter(p, color=ages.drop("s1"))
 
 

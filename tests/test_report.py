@@ -20,7 +20,6 @@ import sparsefactor as sf
 from sparsefactor import plot
 from sparsefactor.report import posterior_page, render, sections, write_page
 from sparsefactor.report.posterior import factor_rows
-from sparsefactor.report.words import verdict
 
 CHROMIUM = find_chromium()
 needs_chromium = pytest.mark.skipif(
@@ -95,7 +94,7 @@ def click(browser: Browser, heading: str, name: str) -> None:
     )
 
 
-FEATURES = "Factors and their features"
+FEATURES = "Factors one by one"
 
 
 def test_page_needs_no_network(page) -> None:
@@ -111,8 +110,8 @@ def test_opens_without_console_errors(browser, page) -> None:
     browser.open(page)
     assert browser.problems == []
     titles = browser.run("[...document.querySelectorAll('h2')].map(h => h.textContent)")
-    assert titles[:2] == ["Verdict and summary", "Factors at a glance"]
-    assert titles[-3:] == ["Trials", "The ELBO's climb", "Settings and data"]
+    assert titles[:3] == ["Verdict and summary", "Loadings", "Factors at a glance"]
+    assert titles[-3:] == ["Restarts", "Convergence (ELBO)", "Settings and data"]
     assert browser.run("document.title") == "A <b>bold</b> title"
 
 
@@ -133,7 +132,38 @@ def test_names_are_text(browser, page) -> None:
     browser.run("document.querySelector('input[type=search]').dispatchEvent(new Event('input'))")
     assert column(browser, FEATURES, 0) == [NASTY]
     assert browser.run("[...document.querySelectorAll('main img')].every(i => i.src.startsWith('data:image/svg'))")
-    assert browser.run("document.querySelector('.bars span').textContent") == "sample <0>"
+    assert browser.run("document.querySelectorAll('.bars span')[1].textContent") == "sample <0>"
+
+
+@needs_chromium
+def test_scores_have_an_axis(browser, page, data) -> None:
+    browser.open(page)
+    labels = browser.run(
+        "[...document.querySelectorAll('.bars .scale span, .bars .scale small')].map(n => n.textContent)"
+    )
+    assert labels[0] == "sample"
+    low, middle, high = map(float, labels[1:])
+    assert low == -high
+    assert middle == 0
+    widths = browser.run("[...document.querySelectorAll('.bars b i')].map(n => n.style.width)")
+    assert len(widths) == len(data)
+    assert "50%" in widths  # the largest reaches the end of the axis
+    titles = browser.run("[...document.querySelectorAll('.bars div[title]')].map(n => n.title)")
+    largest = max(abs(float(title.rpartition(": ")[2])) for title in titles)
+    assert high == pytest.approx(largest, rel=0.05)
+
+
+@needs_chromium
+def test_loadings_are_sorted_by_size_and_shaded(browser, page) -> None:
+    browser.open(page)
+    click(browser, "Loadings", "factor 1")
+    shown = [abs(float(text)) if text else -1.0 for text in column(browser, "Loadings", 1)]
+    assert shown == sorted(shown, reverse=True)
+    assert shown[-1] == -1.0  # blank
+    cells = "[...document.querySelectorAll('.matrix td.number')].map(c => [c.textContent, c.style.background])"
+    for text, color in browser.run(cells):
+        assert bool(text) == bool(color)
+        assert not text or ("213, 94, 0" in color) == text.startswith("-")
 
 
 @needs_chromium
@@ -178,13 +208,15 @@ def test_fits_the_screen(browser, request, which, width) -> None:
 def test_verdict_and_summary_come_first(browser, page, drawn_page) -> None:
     browser.open(page)
     text = browser.run("document.querySelector('section').innerText")
-    assert re.search(r"(Can be used|Use with care)\. The fit converged\.", text)
+    assert re.search(r"(The fit converged\.|Use with caution: the fit converged)", text)
     assert re.search(r"restarts that were not dropped early", text)
-    assert re.search(r"30 samples of 60 features were given, (9|10)\.\d % of the entries missing", text)
-    assert re.search(r"Factor 1 explains \d+\.\d % of the variance and includes \d+ features; strongest: ", text)
+    assert re.search(r"30 samples x 60 features; (9|10)\.\d % of the entries are missing\.", text)
+    assert re.search(
+        r"Factor 1 explains \d+\.\d % of the variance and includes \d+ features; strongest features: ", text
+    )
     browser.open(drawn_page)
     text = browser.run("document.querySelector('section').innerText")
-    assert text.count("Not to be trusted yet") == 1
+    assert text.count("Not reliable yet") == 1
     assert "R-hat" in text
     assert "Remedy" in text
     titles = browser.run("[...document.querySelectorAll('h2')].map(h => h.textContent)")
@@ -202,7 +234,7 @@ def test_long_texts_are_not_squeezed_on_a_narrow_screen(browser, page) -> None:
     widths = browser.run("[...document.querySelectorAll('td.long')].map(c => c.getBoundingClientRect().width)")
     assert widths
     assert min(widths) > 200
-    scroll = "(s => [s.scrollWidth, s.clientWidth])(document.querySelectorAll('.scroll')[0])"
+    scroll = "(s => [s.scrollWidth, s.clientWidth])(document.querySelector('td.long').closest('.scroll'))"
     inside, seen = browser.run(scroll)
     assert inside > seen  # within its own box, not the page
 
@@ -224,12 +256,13 @@ def test_a_doubtful_fit_is_not_called_good(data) -> None:
     single = replace(sure, stability=np.full(2, np.nan), record={"search": facts | {"restarts": 1, "agreeing": 1}})
     rare = replace(sure, stability=np.array([1.0, 0.25]))
     cut = replace(sure, status=sf.Status.MAX_ITER)
-    levels = [verdict(one)[0] for one in (sure, alone, improved, single, rare, cut)]
-    assert levels == ["good", "care", "good", "good", "care", "bad"]
-    assert "looks for a better one" in verdict(alone)[1]
-    assert "better one" not in verdict(sure)[1]
-    assert "Factor 2 appeared in few of the other restarts" in verdict(rare)[1]
-    assert "raise max_iter" in verdict(cut)[1]
+    levels = [one.verdict.level for one in (sure, alone, improved, single, rare, cut)]
+    assert levels == ["good", "caution", "good", "good", "caution", "bad"]
+    assert "looks for a better one" in str(alone.verdict)
+    assert "better one" not in str(sure.verdict)
+    assert "factor 2 appeared in few of the other restarts" in rare.verdict.sentence
+    assert "raise max_iter" in cut.verdict.remedies[0]
+    assert [one.verdict.ok for one in (sure, rare, cut)] == [True, True, False]
 
 
 @needs_chromium
@@ -249,7 +282,7 @@ def test_elbos_of_trials_differ_where_they_differ(browser, page, data) -> None:
     browser.open(page)
     p = sf.fit_vi(data, sf.Prior(n_factors=3, inclusion=sf.Beta(1, 1)), n_trials=4, race=False)
     own = [f"{record['elbo']:,.3f}" for record in p.trial_records]
-    shown = column(browser, "Trials", 1)
+    shown = column(browser, "Restarts", 1)
     assert len(set(shown)) == len(set(own)) or max(p.trials["elbo"]) - min(p.trials["elbo"]) < 1e-3
     for a, b in zip(shown, own, strict=True):
         assert float(a.replace(",", "")) == pytest.approx(float(b.replace(",", "")), abs=0.5)
@@ -338,8 +371,14 @@ def test_tables_and_figures_can_be_downloaded(browser, page, drawn_page) -> None
         "a.click(); return [a.download, a.href] })"
     )
     found = dict(browser.run(click_all))
-    assert {"factors-at-a-glance.csv", "trials.csv", "activations.csv", "settings-and-data.csv"} <= set(found)
-    assert {"variance-explained.svg", "probability-of-inclusion.svg", "the-elbo-s-climb.svg"} <= set(found)
+    assert {
+        "factors-at-a-glance.csv",
+        "loadings.csv",
+        "restarts.csv",
+        "activations.csv",
+        "settings-and-data.csv",
+    } <= set(found)
+    assert {"variance-explained.svg", "probability-of-inclusion.svg", "convergence-elbo.svg"} <= set(found)
     text = unquote(found["features-of-the-factor.csv"].removeprefix("data:text/csv;charset=utf-8,"))
     table = pd.read_csv(io.StringIO(text))
     assert list(table.columns) == ["feature", "loading", "sd", "inclusion"]
@@ -451,7 +490,7 @@ def test_empty_factors_are_not_offered() -> None:
 def test_an_empty_factor_has_no_strongest_features() -> None:
     sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5], snr=10, seed=1)
     rows = factor_rows(sf.fit_vi(sim.X, sf.Prior(n_factors=4, inclusion=sf.Beta(1, 1)), n_trials=2, average=True))
-    assert [row["strongest"] == "empty" for row in rows] == [False, True, True, True]
+    assert [row["strongest features"] == "empty" for row in rows] == [False, True, True, True]
 
 
 def test_shares_are_those_of_the_data() -> None:
@@ -468,7 +507,7 @@ def test_a_claim_that_does_not_hold_is_not_painted_as_a_warning(browser, tmp_pat
     """That the defaults have not the plain recipe's failings is good news."""
     rows = [{"claim": "Some chains fail", "plain": (True, "2 of 5 do"), "default": (False, "none does")}]
     page = tmp_path / "claims.html"
-    parts = [sections.claims("Claims", rows), sections.verdict("Verdict", "bad", "Not so.", [])]
+    parts = [sections.claims("Claims", rows), sections.verdict("Verdict", "bad", "Not so.", "", [])]
     write_page(page, render("study", "", parts))
     browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
     browser.open(page)

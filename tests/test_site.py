@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import subprocess
@@ -52,8 +53,8 @@ def opened(browser: Browser, page: Path, width: int) -> int:
 
 
 def test_every_page_fits_a_telephone(site, browser) -> None:
-    pages = sorted(site.rglob("index.html"))
-    assert len(pages) > 25
+    pages = sorted(site.rglob("*.html"))
+    assert len(pages) > 40
     wide = {str(page.relative_to(site)): size for page in pages if (size := opened(browser, page, WIDTH)) > WIDTH}
     assert wide == {}
 
@@ -72,3 +73,10 @@ def test_it_has_search_and_a_dark_mode_and_asks_nobody(site, browser) -> None:
     for page in site.rglob("*.html"):
         asked = re.findall(r'<(?:script|img|link|iframe)[^>]*(?:src|href)="(https?:[^"]+)"', page.read_text())
         assert asked == [], page
+
+
+def test_the_reference_has_each_parameter_s_own_default_and_no_internal_ones(site) -> None:
+    text = re.sub(r"<[^>]+>|\s", "", (site / "reference" / "fitting.html").read_text())
+    for default in ("tol(float,default:'auto')", "rtol(float,default:1e-14)", "noise_shape(float,default:1.0)"):
+        assert default in html.unescape(text)
+    assert "settled(bool" not in text

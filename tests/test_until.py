@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import xarray as xr
 
 import sparsefactor as sf
-from sparsefactor.diagnostics import Verdict
+from sparsefactor.diagnostics import ChainsVerdict
 from sparsefactor.mcmc import look, stretches, until
 from sparsefactor.mcmc.chain import Chain
 from sparsefactor.mcmc.clock import Clock
@@ -116,7 +117,7 @@ def test_a_look_is_at_draws_evenly_spaced_up_to_the_last():
     ("r_hat", "ess", "expected"), [(1.04, 300, True), (1.059, 71, True), (1.061, 300, False), (1.0, 69, False)]
 )
 def test_what_is_nearly_good_enough(r_hat, ess, expected):
-    assert until.nearly(Verdict(False, "", (), r_hat, ess), n_chains=2) is expected
+    assert until.nearly(ChainsVerdict("bad", "", r_hat=r_hat, ess=ess), n_chains=2) is expected
 
 
 # ---- time, by a clock that goes by what is done -------------------------------------------------------------------
@@ -136,7 +137,7 @@ class Work:
         def judged(result):
             self.made.append(result.permutations.shape[1])
             self.now += 0.02 * self.made[-1]
-            return judge(result)._replace(ok=False)
+            return replace(judge(result), level="bad")
 
         def stepped(trial):
             self.count(1, iteration)

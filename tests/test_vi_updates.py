@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import digamma
 from tests.helpers.elbo import Q, direct_elbo, monte_carlo_elbo, q_of
-from tests.helpers.problems import prior_for, quick, random_vi_state, small_data
+from tests.helpers.problems import MILD, prior_for, quick, random_vi_state, small_data
 
 from sparsefactor.kernels.columns import rescaled
 from sparsefactor.kernels.reference import ReferenceEngine
@@ -24,10 +24,44 @@ SETTINGS = [
 ]
 
 
-def cavi_for(noise, inclusion, joint, missing, **size) -> CAVI:
+def cavi_for(noise, inclusion, joint, missing, correlation="none", **size) -> CAVI:
     data = small_data(missing=missing, **size)
-    prior = prior_for(2, inclusion=inclusion, noise=noise)
+    prior = prior_for(2, inclusion=inclusion, noise=noise, factor_correlation=correlation, **MILD)
     return CAVI(data, prior, ReferenceEngine(data, prior), joint=joint)
+
+
+CORRELATED = [
+    pytest.param("feature", Beta(1.5, 2.5), True, 0.0, id="feature-joint"),
+    pytest.param("feature", [0.3, 0.7], True, 0.3, id="feature-joint-missing"),
+    pytest.param("feature", Beta(1.5, 2.5), False, 0.3, id="feature-independent-missing"),
+    pytest.param("shared", Beta(1.5, 2.5), False, 0.0, id="shared-independent"),
+    pytest.param("sample", [0.3, 0.7], True, 0.3, id="sample-joint-missing"),
+]
+
+
+@pytest.mark.parametrize(("noise", "inclusion", "joint", "missing"), CORRELATED)
+def test_correlated_factors_have_a_complete_elbo_that_never_falls(noise, inclusion, joint, missing):
+    cavi = cavi_for(noise, inclusion, joint, missing, "learnt", G=5, N=8)
+    state = random_vi_state(cavi)
+    assert state.elbo == pytest.approx(direct_elbo(cavi.data, cavi.prior, q_after(cavi, state)), rel=1e-10)
+    f_mean, f_var = cavi.engine.vi_activations(state.columns, state.sums, cavi.weight(state.columns))
+    q = q_of(cavi.data, cavi.prior, state.rows, state.columns._replace(f_mean=f_mean, f_var=f_var))
+    best = direct_elbo(cavi.data, cavi.prior, q)
+    for j in range(cavi.data.n_samples):
+        last = ("f_mean", (1, j)), ("f_cov", (j, 1, 1))  # the factor that is updated last
+        for field, index in last:
+            for other in neighbours(q, field, index, 1e-3):
+                assert direct_elbo(cavi.data, cavi.prior, other) < best
+    trace = [state.elbo]
+    for _ in range(1500):
+        state = cavi.sweep(state)
+        trace.append(state.elbo)
+    assert np.all(np.diff(trace) >= -1e-10)
+    q = q_after(cavi, state)
+    best = direct_elbo(cavi.data, cavi.prior, q)
+    for step in (-0.03, 0.03):
+        phi = q.phi + step * (1 - np.eye(2)) * (1 - abs(q.phi[0, 1]))
+        assert direct_elbo(cavi.data, cavi.prior, q._replace(phi=phi)) < best
 
 
 def q_after(cavi: CAVI, state: VIState) -> Q:

@@ -1,7 +1,7 @@
 """sparsefactor beside other packages: `python -m benchmarks.peers`, and `python -m benchmarks.peers page`.
 
 The first sets up .venv-peers with this checkout and the peers from the package index, measures there (about a quarter of
-an hour on two cores) and writes benchmarks/peers.json. The second writes the tables of docs/compares.md from that file.
+an hour on two cores) and writes benchmarks/peers.json. The second writes the tables of docs/results.md from that file.
 GTEx is left out where ../shared/data has no such file.
 """
 

@@ -1,4 +1,4 @@
-"""The tables of docs/compares.md, from benchmarks/peers.json. Standard library only, so that tests can hold the page to it."""
+"""The tables on other packages in docs/results.md, from benchmarks/peers.json. Standard library only, so that tests can hold the page to it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULTS, PAGE = ROOT / "benchmarks" / "peers.json", ROOT / "docs" / "compares.md"
+RESULTS, PAGE = ROOT / "benchmarks" / "peers.json", ROOT / "docs" / "results.md"
 NONE = "-"
 TITLES = {
     "wine": "wine",
@@ -62,22 +62,14 @@ def where(told: dict[str, Any]) -> str:
     return text if "note" not in told else f"{text}\n\n{told['note']}"
 
 
-def first_call(told: dict[str, Any]) -> str:
-    return table(["", "seconds"], [[m, f"{s:.1f}"] for m, s in told["first_call_seconds"].items()])
-
-
 def parts(told: dict[str, Any]) -> dict[str, str]:
     """Everything on the page that is measured, by the name of its place."""
     return {
         "where": where(told),
         "accuracy of Z": simulation(told, "z_accuracy", ".3f"),
         "error of loadings": simulation(told, "rrmse_loadings", ".3f"),
-        "error of signal": simulation(told, "rrmse_signal", ".3f"),
-        "seconds on the simulation": simulation(told, "cpu_seconds", ".1f"),
         "held-out error": real(told, "error", ".3f"),
-        "held-out log density": real(told, "log_density", ".3f"),
         "seconds on the tables": real(told, "cpu_seconds", ".1f"),
-        "first call": first_call(told),
     }
 
 

@@ -17,7 +17,9 @@ from .simulate import simulate_paper as simulate_paper
 from .version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from . import datasets as datasets
     from . import plot as plot
+    from .association import Association as Association
     from .choice import Comparison as Comparison
     from .choice import choose_n_factors as choose_n_factors
     from .choice import compare as compare
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from .model import Prior as Prior
     from .posterior import MCMCPosterior as MCMCPosterior
     from .posterior import Status as Status
+    from .posterior import Verdict as Verdict
     from .posterior import VIPosterior as VIPosterior
     from .reading import read_table as read_table
     from .start import Start as Start
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
     from .vi import fit_vi as fit_vi
 
 _HOME = {
+    "Association": "association",
     "Beta": "model",
     "CacheWarning": "kernels.cpu.compiled",
     "CheckpointWarning": "mcmc",
@@ -68,6 +72,7 @@ _HOME = {
     "Status": "posterior",
     "VIPosterior": "posterior",
     "VIProgress": "vi",
+    "Verdict": "posterior",
     "annotate": "genesets",
     "baseline": "metrics",
     "choose_n_factors": "choice",
@@ -85,7 +90,7 @@ _HOME = {
 }
 
 # Modules; pl and tl are where users of scanpy look for them.
-_MODULES = {"pl": "interop.pl", "plot": "plot", "tl": "interop.tl"}
+_MODULES = {"datasets": "datasets", "pl": "interop.pl", "plot": "plot", "tl": "interop.tl"}
 
 __all__ = ["Simulation", "__version__", "match", "relabel", "simulate", "simulate_paper", *sorted(_HOME), *_MODULES]
 

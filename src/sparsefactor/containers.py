@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from .errors import needs
@@ -77,6 +78,16 @@ def like_input(values: NDArray[Any], container: tuple[str, ...], samples: NDArra
         named = {d: names for d, names in ((rows, samples), (columns, features)) if names.dtype.kind not in "iu"}
         return xr.DataArray(values, dims=(rows, columns), coords=named).transpose(*more)
     return values
+
+
+def scores_like_input(values: NDArray[Any], X: Any, samples: NDArray[Any], factors: list[str]) -> Any:
+    """Scores (n, n_factors) as the kind of thing that X is, with the names of its samples and of the factors."""
+    kind, *more = container_of(X)
+    if kind == "pandas":
+        more = [more[0], "object"]
+    elif kind == "xarray":
+        more = [_oriented(more)[0], "factor"]
+    return like_input(values, (kind, *more), samples, np.array(factors))
 
 
 def index_like_input(container: tuple[str, ...], names: NDArray[Any], axis: int, title: str) -> Any:

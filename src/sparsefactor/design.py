@@ -128,16 +128,9 @@ def read_covariates(covariates: Any, sample_names: NDArray[Any], wanted: NDArray
             raise ValueError(f"covariates must have those of the fit; {shown(absent[0])!r} is lacking; add it")
         covariates = covariates[list(wanted)]
         names = covariates.columns
-    if index is not None and not callable(index) and sample_names.dtype.kind not in "iu":
-        place = {str(name): at for at, name in enumerate(index)}
-        lacking = [str(name) for name in sample_names if str(name) not in place]
-        if not lacking:
-            covariates = covariates.iloc[[place[str(name)] for name in sample_names]]
-        elif list(index) != list(range(len(index))):
-            raise ValueError(
-                f"covariates must have a row for every sample; {shown(lacking[0])!r} has none ({len(lacking)} such in "
-                "all); add them, or drop these samples"
-            )
+    if index is not None and not callable(index):
+        rows = matching_rows(index, sample_names, "covariates")
+        covariates = covariates if rows is None else covariates.iloc[rows]
     try:
         values = np.asarray(covariates, dtype=np.float64)
     except (TypeError, ValueError):
@@ -159,4 +152,20 @@ def read_covariates(covariates: Any, sample_names: NDArray[Any], wanted: NDArray
     count = values.shape[1]
     return values, checked_names(
         [f"covariate {i + 1}" for i in range(count)] if names is None else list(names), count, "covariate"
+    )
+
+
+def matching_rows(index: Any, sample_names: NDArray[Any], what: str) -> list[int] | None:
+    """Where in a frame's index each sample is; None where one of the two has no names, so that their order decides."""
+    if sample_names.dtype.kind in "iu":
+        return None
+    place = {str(name): at for at, name in enumerate(index)}
+    lacking = [str(name) for name in sample_names if str(name) not in place]
+    if not lacking:
+        return [place[str(name)] for name in sample_names]
+    if list(index) == list(range(len(index))):
+        return None
+    raise ValueError(
+        f"{what} must have a row for every sample; {shown(lacking[0])!r} has none ({len(lacking)} such in all); add "
+        "them, or drop these samples"
     )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from .checks import checked_choice, checked_count
 from .errors import needs
 from .mcmc import sample
-from .model import Prior, checked_prior
+from .model import Beta, Prior, checked_prior
 from .posterior import MCMCPosterior, VIPosterior
 from .start import Start
 from .vi import fit_vi
@@ -40,6 +40,8 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         `fit_vi` or `sample`.
     prior : Prior, optional
         Of the model; by default inclusion is learnt.
+    inclusion : float or Beta, optional
+        Instead of a prior: the probability that a feature is in a factor; see `fit_vi`.
     center, scale : bool
         Subtract each feature's mean; divide by its standard deviation.
     search : "fast" or "thorough"
@@ -67,6 +69,7 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     ----------
     components_ : (n_components_, n_features) loadings, strongest factor first, in units of scale_
     components_sd_, inclusion_prob_, lfsr_ : of the same shape
+    factor_correlation_ : (n_components_, n_components_) correlations of the factors
     noise_variance_ : (n_features,), () or (n_samples,), as the prior's noise has it, in units of scale_
     mean_, scale_ : (n_features,) what was subtracted, and divided by
     explained_variance_ratio_ : (n_components_,) share of the variance that leaving the factor out would cost
@@ -90,6 +93,7 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         *,
         inference: Literal["vi", "mcmc"] = "vi",
         prior: Prior | None = None,
+        inclusion: float | Beta | None = None,
         center: bool = True,
         scale: bool = False,
         search: Literal["fast", "thorough"] = "fast",
@@ -110,6 +114,7 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         self.n_components = n_components
         self.inference = inference
         self.prior = prior
+        self.inclusion = inclusion
         self.center = center
         self.scale = scale
         self.search = search
@@ -147,9 +152,9 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             checked_count("n_init", self.n_init)
         before = self.posterior_ if self.warm_start and hasattr(self, "posterior_") else None
         values = validate_data(self, X, ensure_min_samples=2, **ACCEPTED)
-        prior = checked_prior(self.prior, self.n_components, "n_components")
+        prior = checked_prior(self.prior, self.n_components, "n_components", self.inclusion)
         if prior is None and before is not None:
-            prior = Prior(n_factors=before.n_factors, parallel_analysis=before.prior.parallel_analysis)
+            prior = Prior(n_factors=before.n_factors, inclusion=self.inclusion, parallel_analysis=before.prior.parallel_analysis)
         init = "auto" if before is None or prior is None else warm(before, values, prior, covariates)
         self.posterior_ = self._posterior(self._named(values), prior, init, covariates)
         self._keep(self.posterior_)
@@ -161,6 +166,7 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             seed = check_random_state(seed).randint(2**31 - 1)
         shared: dict[str, Any] = {"center": self.center, "scale": self.scale, "seed": int(seed), "init": init}
         shared |= {"covariates": covariates, "covariate_loadings": self.covariate_loadings}
+        shared |= {"inclusion": self.inclusion} if prior is None else {}
         jobs = effective_n_jobs(self.n_jobs)
         if self.inference == "vi":
             ends: dict[str, Any] = {"search": self.search, "max_seconds": self.max_seconds, "n_trials": self.n_init}
@@ -178,6 +184,7 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         self.inclusion_prob_ = p.inclusion_prob[:, self._kept].T
         self.lfsr_ = p.lfsr[:, self._kept].T
         self.explained_variance_ratio_ = p.variance_explained(by="factor")[self._kept]
+        self.factor_correlation_ = p.factor_correlation_mean[np.ix_(self._kept, self._kept)]
         self.noise_variance_ = 1.0 / p.noise_precision_mean
         self.mean_, self.scale_ = p.labels.offset, p.labels.scale
         if isinstance(p, VIPosterior):

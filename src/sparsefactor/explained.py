@@ -213,7 +213,7 @@ def variance_explained(sums: FitSums, by: str | None = None, weights: ArrayLike 
     if by == "group":
         total = sums.total_by_group()[:, None]
         return np.where(total > 0, sums.cost_by_group(weights) / np.where(total > 0, total, 1.0), np.nan)
-    raise ValueError(f"by must be None, 'factor', 'feature' or 'group'; got {by!r}; choose one of them")
+    raise ValueError(f"by must be None, 'factor', 'feature', 'group' or 'sample'; got {by!r}; choose one of them")
 
 
 def factor_shares(X: ArrayLike, loadings: ArrayLike, activations: ArrayLike) -> Array:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from .posterior import MCMCPosterior, VIPosterior
 
 STRONGEST = 3  # features named for each factor
-INCLUDED = 0.5  # a feature is in a factor where that is more likely than not
+INCLUDED = 0.5  # a feature is included in a factor where its probability exceeds this
+CUTOFF = 0.3  # standardised loadings below this are usually left blank in tables
 
 
 def to_frame(p: VIPosterior | MCMCPosterior, what: str) -> pandas.DataFrame:
@@ -28,17 +29,17 @@ def to_frame(p: VIPosterior | MCMCPosterior, what: str) -> pandas.DataFrame:
 
 
 def summary(p: VIPosterior | MCMCPosterior) -> pandas.DataFrame:
-    """A line per factor; see `Posterior.summary`."""
+    """A row per factor; see `Posterior.summary`."""
     import pandas as pd
 
     share, empty = p.variance_explained(by="factor"), p.empty
+    certainty = {"stability": p.stability} if hasattr(p, "stability") else {"r_hat": r_hat(p)}
     frame = pd.DataFrame(
         {
             "features": included(p),
             "strongest": ["empty" if empty[k] else ", ".join(strongest(p, k)) for k in range(p.n_factors)],
             "share_of_variance": np.where(empty, 0.0, share),
-            "stability": getattr(p, "stability", np.full(p.n_factors, np.nan)),
-            "r_hat": r_hat(p),
+            **certainty,
         },
         index=pd.RangeIndex(1, p.n_factors + 1, name="factor"),
     )
@@ -50,21 +51,51 @@ def summary(p: VIPosterior | MCMCPosterior) -> pandas.DataFrame:
     return frame
 
 
+def standardized_loadings(p: VIPosterior | MCMCPosterior) -> NDArray[np.float64]:
+    """(n_features, n_factors) loadings in standard deviations of the feature, of factors of unit variance.
+
+    For factors that do not correlate, these are the correlations of features with factors. 0 for constant features.
+    """
+    sums = p.fit_sums
+    assert sums is not None
+    feature_sd = sums.unit * np.sqrt(sums.total / np.maximum(sums.count, 1))
+    factor_sd = np.sqrt(np.mean(p.activations_mean**2 + p.activations_sd**2, axis=0))
+    return np.asarray(p.loadings_mean * factor_sd / np.where(feature_sd > 0, feature_sd, np.inf)[:, None])
+
+
+def sorted_loadings(
+    p: VIPosterior | MCMCPosterior, standardized: bool = True, cutoff: float = CUTOFF
+) -> pandas.DataFrame:
+    """Loadings as tables in articles have them: features grouped by their strongest factor, NaN below the cut-off.
+
+    Within a group the strongest comes first; features without a loading at the cut-off come last. Empty factors are
+    left out.
+    """
+    factors = np.flatnonzero(~p.empty)
+    values = (standardized_loadings(p) if standardized else p.loadings_mean)[:, factors]
+    frame = _named(p, "feature", values, [p.factor_names[k] for k in factors])
+    if not len(factors):
+        return frame
+    size = np.abs(values)
+    largest = size.max(axis=1)
+    order = np.lexsort((-largest, size.argmax(axis=1), largest < cutoff))
+    return frame.where(size >= cutoff).iloc[order]
+
+
 def included(p: VIPosterior | MCMCPosterior) -> NDArray[np.intp]:
-    """(n_factors,) the features that are more likely in a factor than not; none where it is empty."""
+    """(n_factors,) how many features each factor includes; none where it is empty."""
     return np.where(p.empty, 0, (p.inclusion_prob > INCLUDED).sum(axis=0))
 
 
 def strongest(p: VIPosterior | MCMCPosterior, k: int, n: int = STRONGEST) -> list[str]:
-    """The names of the features with the largest loadings on factor k, strongest first."""
-    top = np.argsort(-np.abs(p.loadings_mean[:, k]), kind="stable")[:n]
-    return [str(p.feature_names[i]) for i in top]
+    """The names of the features with the largest loadings on factor k, strongest first; "-" before negative ones."""
+    loadings = p.loadings_mean[:, k]
+    top = np.argsort(-np.abs(loadings), kind="stable")[:n]
+    return [("-" if loadings[i] < 0 else "") + str(p.feature_names[i]) for i in top]
 
 
-def r_hat(p: VIPosterior | MCMCPosterior) -> NDArray[np.float64]:
-    """(n_factors,) the worst R-hat of what belongs to each factor; NaN for variational inference."""
-    if not hasattr(p, "diagnostics"):
-        return np.full(p.n_factors, np.nan)
+def r_hat(p: Any) -> NDArray[np.float64]:
+    """(n_factors,) the worst R-hat of what belongs to each factor of draws."""
     table = p.diagnostics().table
     mine = [label for label in table.index if str(label).startswith("factor ")]
     return np.asarray(table.loc[mine, "r_hat"], dtype=np.float64)
@@ -73,41 +104,28 @@ def r_hat(p: VIPosterior | MCMCPosterior) -> NDArray[np.float64]:
 # ---- the tables ---------------------------------------------------------------------------------------------------
 
 
-def _feature_index(p: Any) -> pandas.Index[Any]:
-    return index_like_input(p.labels.container, p.feature_names, 1, "feature")
+def _index(p: Any, of: str) -> pandas.Index[Any]:
+    """The index of features or samples, aligned with X's own, so that what else is known of them can be joined."""
+    names, axis = (p.feature_names, 1) if of == "feature" else (p.sample_names, 0)
+    return index_like_input(p.labels.container, names, axis, of)
 
 
-def _sample_index(p: Any) -> pandas.Index[Any]:
-    """Aligned with X's own index, so that what else is known of the samples can be joined."""
-    return index_like_input(p.labels.container, p.sample_names, 0, "sample")
+def _named(p: Any, of: str, values: Any, columns: Any) -> pandas.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame(values, index=_index(p, of), columns=columns)
 
 
-def _by_feature(name: str) -> Callable[[Any], pandas.DataFrame]:
-    def table(p: Any) -> pandas.DataFrame:
-        import pandas as pd
-
-        return pd.DataFrame(getattr(p, name), index=_feature_index(p), columns=p.factor_names)
-
-    return table
-
-
-def _by_sample(name: str) -> Callable[[Any], pandas.DataFrame]:
-    def table(p: Any) -> pandas.DataFrame:
-        import pandas as pd
-
-        return pd.DataFrame(getattr(p, name), index=_sample_index(p), columns=p.factor_names)
-
-    return table
+def _by(of: str, name: str) -> Callable[[Any], pandas.DataFrame]:
+    return lambda p: _named(p, of, getattr(p, name), p.factor_names)
 
 
 def _reconstruction(p: Any) -> pandas.DataFrame:
-    import pandas as pd
-
-    return pd.DataFrame(p.predicted(), index=_sample_index(p), columns=_feature_index(p))
+    return _named(p, "sample", p.predicted(), _index(p, "feature"))
 
 
 def _features(p: Any) -> pandas.DataFrame:
-    """A line per feature: how much of it is explained, its noise, how many factors it is in, and its mean."""
+    """A row per feature: how much of it is explained, its noise, how many factors it is in, and its mean."""
     import pandas as pd
 
     sums = p.fit_sums
@@ -119,12 +137,12 @@ def _features(p: Any) -> pandas.DataFrame:
     }
     if p.prior.noise == "feature":
         columns["noise_precision"] = p.noise_precision_mean
-    return pd.DataFrame(columns, index=_feature_index(p))
+    return pd.DataFrame(columns, index=_index(p, "feature"))
 
 
 def _trials(p: Any) -> pandas.DataFrame:
     if not hasattr(p, "trials"):
-        raise ValueError('trials are what variational inference makes; this result has draws; ask for "diagnostics"')
+        raise ValueError('trials are those of variational inference; this result has draws; ask for "diagnostics"')
     return p.trials
 
 
@@ -134,13 +152,19 @@ def _diagnostics(p: Any) -> pandas.DataFrame:
     return p.diagnostics().table
 
 
+def _discoveries(p: Any) -> pandas.DataFrame:
+    return p.discoveries().set_index("factor")
+
+
 TABLES: dict[str, Callable[[Any], Any]] = {
     "summary": summary,
-    "loadings": _by_feature("loadings_mean"),
-    "loadings_sd": _by_feature("loadings_sd"),
-    "inclusion": _by_feature("inclusion_prob"),
-    "activations": _by_sample("activations_mean"),
-    "activations_sd": _by_sample("activations_sd"),
+    "sorted_loadings": sorted_loadings,
+    "loadings": _by("feature", "loadings_mean"),
+    "loadings_sd": _by("feature", "loadings_sd"),
+    "inclusion": _by("feature", "inclusion_prob"),
+    "discoveries": _discoveries,
+    "activations": _by("sample", "activations_mean"),
+    "activations_sd": _by("sample", "activations_sd"),
     "reconstruction": _reconstruction,
     "features": _features,
     "trials": _trials,

@@ -1,6 +1,6 @@
 """Heywood cases: features whose noise has all but vanished, so that a factor is little more than the feature itself.
 
-Nothing in the likelihood forbids it, and chains or optima may differ in which feature it is; the reader is to know.
+Nothing in the likelihood prevents it, and chains or optima may differ in which feature it is, so readers are told.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-VANISHED = 0.01  # of a feature's variance: noise below this is hardly any
-MOST_NAMED = 5
+from .names import listed, shown
+
+VANISHED = 0.01  # of a feature's variance: noise below this has vanished
+MOST_NAMED = 3
 
 
 def noise_share(p: Any) -> NDArray[np.float64]:
@@ -35,15 +37,17 @@ def nearly_noiseless(p: Any) -> list[int]:
 
 
 def heywood_sentence(p: Any) -> str:
-    """The features that have hardly any noise left, and what to make of it; "" where none has."""
+    """The features that are explained almost perfectly, and what to do; "" where there are none."""
     cases = nearly_noiseless(p)
     if not cases:
         return ""
-    share, first = noise_share(p), cases[:MOST_NAMED]
-    named = ", ".join(f"{p.feature_names[i]} ({100 * share[i]:.2g} %)" for i in first)
-    more = f" and {len(cases) - len(first)} more" if len(cases) > len(first) else ""
+    named = [shown(p.feature_names[i]) for i in cases[:MOST_NAMED]]
+    rest = len(cases) - len(named)
+    names = ", ".join(named) + f" and {rest} others" if rest > 1 else listed(named + ["1 other"] * rest)
+    one = len(cases) == 1
+    case, be = ("a Heywood case", "is") if one else ("Heywood cases", "are")
+    near = "it may be a near-duplicate" if one else "they may be near-duplicates"
     return (
-        f"Hardly any noise is left (below {VANISHED:.0%} of the variance; a Heywood case where it is one feature of "
-        f"its factor) in {named}{more}: their factors may be those features themselves; look for near copies among the "
-        "features, lower n_factors, or raise noise_rate."
+        f"{names} {be} explained almost perfectly ({case}: noise below {VANISHED:.0%} of the variance); {near} of "
+        "other features. Remove duplicates, lower n_factors, or raise noise_rate."
     )

@@ -21,6 +21,11 @@ def shown(name: object, longest: int = SHOWN) -> str:
     return text if len(text) <= longest else text[: longest - 3] + "..."
 
 
+def listed(words: Sequence[str]) -> str:
+    """Words with commas between, and "and" before the last."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+
+
 def checked_names(names: Sequence[Any] | None, size: int, what: str) -> NDArray[Any]:
     """Names as an array of strings, or numbers from 0 where there are none; `what` is "sample" or "feature"."""
     if names is None:

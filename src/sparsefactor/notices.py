@@ -1,10 +1,11 @@
-"""What a person should be told while they wait: to the log always, and to whoever listens (bars, the command line)."""
+"""What a person should be told while they wait: to the log, and to the listener (progress bars, the command line)."""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,11 +14,13 @@ from pathlib import Path
 
 logger = logging.getLogger("sparsefactor")
 
-Listener = Callable[[str], None]
+Say = Callable[[str], None]
+Progress = Callable[[str, int, int, float], None]  # task, done, total, seconds so far
+PROGRESS_SECONDS = 10.0  # between two lines where progress has no display of its own
 
 _unwarned: ContextVar[tuple[type[Warning], ...]] = ContextVar("unwarned", default=())
 _logged: set[str] = set()
-_listeners: list[Listener] = []  # of the whole process: what is worth telling may happen in any of its threads
+_listeners: list[tuple[Say, Progress]] = []  # of the whole process: notices come from any of its threads
 
 
 def announce(text: str) -> None:
@@ -26,7 +29,13 @@ def announce(text: str) -> None:
         _logged.add(text)
         logger.info("%s", text)
     if _listeners:
-        _listeners[-1](text)
+        _listeners[-1][0](text)
+
+
+def report_progress(task: str, done: int, total: int, seconds: float) -> None:
+    """Tell the listener that came last how far a task is that the caller did not ask for, such as compilation."""
+    if _listeners:
+        _listeners[-1][1](task, done, total, seconds)
 
 
 @contextmanager
@@ -57,9 +66,12 @@ def _users_level() -> int:
 
 
 @contextmanager
-def listening(listener: Listener | None) -> Iterator[None]:
-    """Hear each text that is announced meanwhile, once; None listens to nothing."""
-    if listener is None:
+def listening(say: Say | None, progress: Progress | None = None) -> Iterator[None]:
+    """Hear each text that is announced meanwhile, once, and progress; say=None listens to nothing.
+
+    progress: without it, progress comes as a line every few seconds.
+    """
+    if say is None:
         yield
         return
     said: set[str] = set()
@@ -67,10 +79,23 @@ def listening(listener: Listener | None) -> Iterator[None]:
     def once(text: str) -> None:
         if text not in said:
             said.add(text)
-            listener(text)
+            say(text)
 
-    _listeners.append(once)
+    listener = (once, progress or progress_as_lines(say))
+    _listeners.append(listener)
     try:
         yield
     finally:
-        _listeners.remove(once)
+        _listeners.remove(listener)
+
+
+def progress_as_lines(say: Say, every: float = PROGRESS_SECONDS) -> Progress:
+    last = time.monotonic()
+
+    def progress(task: str, done: int, total: int, seconds: float) -> None:
+        nonlocal last
+        if time.monotonic() - last >= every:
+            last = time.monotonic()
+            say(f"{task}: {done} of {total} kernels, {seconds:.0f} s")
+
+    return progress

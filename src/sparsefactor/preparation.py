@@ -17,6 +17,7 @@ def prepared(
     X: Any,
     prior: Prior | None,
     n_factors: int | None,
+    inclusion: Any,
     *,
     center: bool,
     scale: bool,
@@ -31,7 +32,7 @@ def prepared(
 
     X: what `as_data` takes; a `Data` is taken as it is, its design included. read: in the place of `as_data`.
     """
-    given = checked_prior(prior, n_factors)
+    given = checked_prior(prior, n_factors, inclusion=inclusion)
     if given is None and not is_in_memory(X):
         raise ValueError(
             "n_factors must be given for data that are not in memory; got None; pass e.g. n_factors=10: factors that "
@@ -42,7 +43,7 @@ def prepared(
         given.check_fits(data)
     if not isinstance(X, Data):
         data = data.with_design(covariates, center, covariate_loadings)
-    matched = given.matched_to(data) if given is not None else with_chosen_factors(Prior(n_factors=1), data)
+    matched = given.matched_to(data) if given is not None else with_chosen_factors(Prior(n_factors=1, inclusion=inclusion), data)
     ordinary = data.at_ordinary_size()
     refuse_overflow(matched, ordinary)
     warn_if_strong(matched, data)

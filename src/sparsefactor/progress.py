@@ -75,7 +75,7 @@ class Bars:
     def __init__(self) -> None:
         self.make = bar_class()
         self.bars: dict[str, Any] = {}
-        self.hearing = listening(self.say)
+        self.hearing = listening(self.say, self.show_task)
 
     def __enter__(self) -> Bars:
         self.hearing.__enter__()
@@ -102,6 +102,10 @@ class Bars:
             bar.bar_format = "{desc} {percentage:3.0f}% |{bar:24}| " + text.replace("{", "{{").replace("}", "}}")
             bar.n, bar.total = done, total
         bar.refresh()
+
+    def show_task(self, task: str, done: int, total: int, seconds: float) -> None:
+        """A bar for what goes on before or within the work, such as compilation."""
+        self.show(task, f"{done} of {total} kernels, {seconds:.0f} s", done, total)
 
     def say(self, text: str) -> None:
         self.make.write(text, file=sys.stderr)

@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .frames import included, strongest
 from .heywood import heywood_sentence
+from .names import shown
 from .outliers import outlier_sentence
 
 if TYPE_CHECKING:
     from .posterior import MCMCPosterior, VIPosterior
 
 MOST_LINES = 20  # factors that a notebook shows
+MOST_TOLD = 5  # factors that a report describes one by one
 
 
 def percent(share: float) -> str:
-    """A share with the digits it deserves: 53 %, 5.3 %, 0.53 %, 0.05 %."""
+    """A share with about two digits: 53.4 %, 5.3 %, 0.53 %, 0.05 %."""
     value = 100.0 * share
     if not np.isfinite(value):
         return "–"
@@ -28,6 +31,11 @@ def percent(share: float) -> str:
 
 def plural(n: int, word: str) -> str:
     return f"{n:,} {word}{'' if n == 1 else 's'}"
+
+
+def stability_text(share: float) -> str:
+    """The share of the other restarts that have a factor: "67 %"; "" where there are none."""
+    return f"{100 * share:.0f} %" if np.isfinite(share) else ""
 
 
 def headline(p: VIPosterior | MCMCPosterior) -> list[str]:
@@ -52,37 +60,86 @@ def bound_sentence(p: VIPosterior | MCMCPosterior) -> str:
 
 
 def warnings_about(p: VIPosterior | MCMCPosterior) -> list[str]:
-    """What a reader must know of features with hardly any noise left, and of samples that dominate factors."""
+    """Sentences on features that are explained almost perfectly, and on samples that dominate factors."""
     return [said for said in (heywood_sentence(p), outlier_sentence(p)) if said]
 
 
 def how(p: Any) -> str:
-    """How it was found, in a line."""
+    """The method and how it ended, in a line."""
     if hasattr(p, "elbo"):
         n, proposals = len(p.trial_records), p.record.get("search", {}).get("proposals", 0)
         tried = plural(n, "restart") if n == 1 else f"best of {n} restarts"
         tried += f" and {proposals} attempts to improve it" if proposals else ""
         return f"variational inference, {tried}: ELBO {p.elbo:,.2f}, {p.status.name.lower().replace('_', ' ')}"
     n_chains, n_draws = p.permutations.shape[:2]
-    told = {True: ", which agree", False: ", not to be trusted yet"}.get(p.record.get("trusted"), "")
-    drawn = f"{plural(n_chains, 'chain')} of {plural(n_draws, 'draw')}{told}"
-    return f"Gibbs sampling: {drawn}; p.diagnostics() has the verdict"
+    said = {True: ", which agree", False: ", not reliable yet"}.get(p.record.get("trusted"), "")
+    return f"Gibbs sampling: {plural(n_chains, 'chain')} of {plural(n_draws, 'draw')}{said}; see p.verdict"
+
+
+def story(p: VIPosterior | MCMCPosterior) -> list[str]:
+    """What was fitted and what was found, in sentences."""
+    G, N, K = len(p.feature_names), len(p.sample_names), p.n_factors
+    empty, entries = int(p.empty.sum()), _missing(p)
+    missing = f"{percent(entries / (G * N))} of the entries are" if entries else "no entry is"
+    lines = [f"{plural(N, 'sample')} x {plural(G, 'feature')}; {missing} missing."]
+    if empty == K:
+        lines[0] += f" None of {plural(K, 'factor')} is needed: these data show no common signal."
+    else:
+        lines[0] += f" {plural(K - empty, 'factor')} explain{'s' * (K - empty == 1)} {percent(p.variance_explained())}"
+        lines[0] += (
+            f" of the variance; {empty} more {'are' if empty > 1 else 'is'} empty." if empty else (" of the variance.")
+        )
+    if chosen := bound_sentence(p):
+        lines.append(chosen)
+    shares, count = p.variance_explained(by="factor"), included(p)
+    for k in range(min(K - empty, MOST_TOLD)):
+        names = ", ".join(map(shown, strongest(p, k)))
+        lines.append(
+            f"Factor {k + 1} explains {percent(shares[k])} of the variance and includes "
+            f"{plural(int(count[k]), 'feature')}; strongest features: {names}."
+        )
+    if K - empty > MOST_TOLD:
+        lines.append(f"{K - empty - MOST_TOLD} more factors are listed below.")
+    return [*lines, *warnings_about(p)]
+
+
+def _missing(p: Any) -> int:
+    return len(p.feature_names) * len(p.sample_names) - int(p.fit_sums.count.sum())
+
+
+def about(p: Any) -> list[dict[str, str]]:
+    """How the result was made: version, date, data, prior and settings, a row each."""
+    record, prior = p.record, p.prior
+    G, N = len(p.feature_names), len(p.sample_names)
+    missing = _missing(p)
+    facts: dict[str, Any] = {
+        "method": "variational inference" if hasattr(p, "elbo") else "Gibbs sampling",
+        "sparsefactor": record.get("version", "not recorded"),
+        "date": record.get("date", "not recorded"),
+        "data": f"{N:,} samples x {G:,} features",
+        "missing": f"{percent(missing / (G * N))} ({missing:,} entries)",
+        "centred": "yes" if np.any(p.labels.offset) else "no",
+        "scaled": "yes" if np.any(p.labels.scale != 1.0) else "no",
+        "inclusion": "learnt" if prior.learns_inclusion else "given",
+        "noise": "one for all" if prior.noise == "shared" else f"by {prior.noise}",
+        "modules of features": f"up to {prior.n_modules}" if prior.n_modules > 1 else "none",
+    }
+    facts |= {name.replace("_", " "): value for name, value in record.get("settings", {}).items()}
+    return [{"what": name, "value": str(value)} for name, value in facts.items()]
 
 
 def as_html(p: VIPosterior | MCMCPosterior) -> str:
-    """The headline and a line per factor. R-hat is left to `summary`, since it takes a look at every draw."""
+    """The headline and a row per factor, without R-hat, which needs every draw."""
     first, *others = (html.escape(line) for line in headline(p))
     head = f"<div><strong>{first}</strong><br>{'<br>'.join(others)}</div>"
     if p.fit_sums is None:
         return head
-    from .frames import included, strongest
-
     share, empty, count = p.variance_explained(by="factor"), p.empty, included(p)
     lines = []
     for k in np.flatnonzero(~empty)[:MOST_LINES]:
         cells = (k + 1, percent(share[k]), count[k], ", ".join(strongest(p, k)))
         lines.append("<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells) + "</tr>")
-    names = ("factor", "share of variance", "features", "strongest")
+    names = ("factor", "share of variance", "features included (p > 0.5)", "strongest features")
     top = "<tr>" + "".join(f"<th>{name}</th>" for name in names) + "</tr>"
     left = int((~empty).sum()) - MOST_LINES
     more = f"<div>and {left} more: p.summary()</div>" if left > 0 else ""

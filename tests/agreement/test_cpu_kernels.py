@@ -14,10 +14,11 @@ from tests.agreement.cases import (
     small_numbers,
     vi_rows,
 )
+from tests.helpers.problems import random_correlation
 
 from sparsefactor.data import as_data
 from sparsefactor.kernels import noise as noise_py
-from sparsefactor.kernels.contract import VIColumns, VIRows
+from sparsefactor.kernels.contract import NONE, VIColumns, VIRows
 from sparsefactor.kernels.reference import ReferenceEngine
 from sparsefactor.model import Prior
 
@@ -44,8 +45,15 @@ def test_vi_agrees(engine, shape: str, noise: str, per_row: bool, groups: int) -
         rows = actual
     empty = np.zeros(0)
     n_joint = 1 if case.data.is_complete and noise != "sample" else N
-    for start in (f_var, np.zeros((n_joint, K, K)), np.zeros((N, K, K))):
-        columns = VIColumns(case.F, start, empty, empty, empty, empty, empty, empty)
+    phi = random_correlation(K, np.random.default_rng(4)) if K > 1 else NONE
+    for start, own in (
+        (f_var, NONE),
+        (f_var, phi),
+        (np.zeros((n_joint, K, K)), NONE),
+        (np.zeros((n_joint, K, K)), phi),
+        (np.zeros((N, K, K)), phi),
+    ):
+        columns = VIColumns(case.F, start, empty, empty, empty, empty, empty, empty, phi=own)
         mean, var = cpu.vi_activations(columns, sums, case.weight)
         expected_mean, expected_var = oracle.vi_activations(columns, expected_sums, case.weight)
         assert var.shape == start.shape

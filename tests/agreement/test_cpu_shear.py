@@ -17,10 +17,11 @@ from sparsefactor.model import Beta
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 @pytest.mark.parametrize("inclusion", [[0.2, 0.5, 0.9], Beta(1.0, 1.0), np.full((30, 3), 0.3)])
 @pytest.mark.parametrize("groups", [None, [0, 1, 2] * 10])
-def test_shears_agree(engine, noise, missing, inclusion, groups):
+@pytest.mark.parametrize("correlation", ["none", "learnt"])
+def test_shears_agree(engine, noise, missing, inclusion, groups, correlation):
     G, N, K = 30, 20, 3
     data = small_data(G, N, K, missing=missing)
-    prior = prior_for(K, inclusion=inclusion, noise=noise, groups=groups)
+    prior = prior_for(K, inclusion=inclusion, noise=noise, groups=groups, correlation=correlation)
     state = random_gibbs_state(data, prior)
     rng = np.random.default_rng(0)
     draws = ShearNoise(
@@ -36,8 +37,10 @@ def test_shears_agree(engine, noise, missing, inclusion, groups):
         before = [a.copy() for a in given]
         results.append(kernels.gibbs_shear(state.rows, gibbs.columns(state), draws))
         assert all(np.array_equal(a, b) for a, b in zip(before, given, strict=True))
-    (expected, F), (actual, F_actual) = results
+    (expected, F, phi), (actual, F_actual, phi_actual) = results
     assert np.array_equal(actual.Z, expected.Z)
     assert np.allclose(actual.L, expected.L, rtol=1e-9, atol=1e-9)
     assert np.allclose(F_actual, F, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(phi_actual, phi, rtol=1e-9, atol=1e-9)
+    assert correlation == "none" or not np.allclose(phi, state.phi)
     assert not np.allclose(F, state.F)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import special
 from tests.agreement.cases import same_bits
-from tests.helpers.problems import random_vi_state, small_data
+from tests.helpers.problems import random_correlation, random_vi_state, small_data
 
 from sparsefactor.data import as_data
 from sparsefactor.densities import gamma_kl
@@ -29,17 +29,20 @@ SHAPES = {
 }
 
 
-def pair(shape: str, inclusion, *, dtype=np.float64, joint=False) -> tuple[CAVI, CAVI]:
+def pair(shape: str, inclusion, *, dtype=np.float64, joint=False, correlation="none") -> tuple[CAVI, CAVI]:
     """The same problem with the shortcut, and by the oracle."""
     G, N, K = SHAPES[shape]
     data = as_data(small_data(G, N, K, seed=1).Y.T.copy(), dtype=dtype)
     prior = Prior(n_factors=K, inclusion=inclusion if isinstance(inclusion, Beta) else np.linspace(0.1, 0.6, K))
+    prior = replace(prior, factor_correlation=correlation)
     small = CAVI(data, prior, CpuEngine(data, prior, 1), joint=joint)
     assert small.shortcut is not None
     return small, CAVI(data, prior, ReferenceEngine(data, prior), joint=joint)
 
 
-def masked_pair(directions: int, inclusion, *, dtype=np.float64, slab=False) -> tuple[CAVI, CAVI]:
+def masked_pair(
+    directions: int, inclusion, *, dtype=np.float64, slab=False, correlation="none"
+) -> tuple[CAVI, CAVI]:
     """The same of data with holes, and with directions whose activations are given."""
     data = small_data(70, 30, 4, missing=0.25, seed=2)
     data = as_data(np.where(data.observed, data.Y, np.nan).T, dtype=dtype)
@@ -47,6 +50,7 @@ def masked_pair(directions: int, inclusion, *, dtype=np.float64, slab=False) -> 
         basis = np.vstack([np.ones((1, 30)), np.random.default_rng(3).standard_normal((directions - 1, 30))])
         data = replace(data, design=Design(basis, True, None, 0.3, slab=slab))
     prior = Prior(n_factors=4, inclusion=inclusion if isinstance(inclusion, Beta) else np.linspace(0.1, 0.6, 4))
+    prior = replace(prior, factor_correlation=correlation)
     both = (CAVI(data, prior, build_engine(data, prior, name, 1), joint=True) for name in ("cpu", "reference"))
     small, oracle = both
     return small, oracle
@@ -67,9 +71,10 @@ def assert_same(one: VIState, other: VIState, rtol: float) -> None:
 @pytest.mark.parametrize("rescale", [False, True])
 @pytest.mark.parametrize("inclusion", [None, Beta(1.0, 1.0), Beta(2.5, 0.5)])
 @pytest.mark.parametrize("joint", [False, True])
+@pytest.mark.parametrize("correlation", ["none", "learnt"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_an_iteration_agrees_with_the_oracle(shape, joint, inclusion, rescale) -> None:
-    small, oracle = pair(shape, inclusion, joint=joint)
+def test_an_iteration_agrees_with_the_oracle(shape, correlation, joint, inclusion, rescale) -> None:
+    small, oracle = pair(shape, inclusion, joint=joint, correlation=correlation)
     state = random_vi_state(oracle)  # its f_var differs between samples
     kept = [np.copy(a) for part in state[:3] for a in part]
     one, other = small.sweep(state, rescale=rescale), oracle.sweep(state, rescale=rescale)
@@ -82,9 +87,10 @@ def test_an_iteration_agrees_with_the_oracle(shape, joint, inclusion, rescale) -
 
 @pytest.mark.parametrize("rescale", [False, True])
 @pytest.mark.parametrize("inclusion", [None, Beta(2.5, 0.5)])
+@pytest.mark.parametrize("correlation", ["none", "learnt"])
 @pytest.mark.parametrize("directions", [0, 1, 3])
-def test_an_iteration_with_holes_agrees_with_the_oracle(directions, inclusion, rescale) -> None:
-    small, oracle = masked_pair(directions, inclusion)
+def test_an_iteration_with_missing_values_agrees_with_the_oracle(directions, correlation, inclusion, rescale) -> None:
+    small, oracle = masked_pair(directions, inclusion, correlation=correlation)
     assert isinstance(small.shortcut, SmallMaskedVI)
     assert oracle.shortcut is None
     start = np.random.default_rng(4)
@@ -200,13 +206,14 @@ def test_matrices_of_samples_side_by_side_are_those_of_each(N, K) -> None:
     A, B = rng.standard_normal((9, K)), rng.standard_normal((N, 4, K))
     LL, share, weight = A.T @ A, B.transpose(0, 2, 1) @ B, rng.uniform(0.5, 2.0, N)
     LY, normal = rng.standard_normal((2, K, N))
-    precision = np.eye(K) + weight[:, None, None] * (LL + share)
+    prior = np.linalg.inv(random_correlation(K, rng)) if K > 1 else np.eye(1)
+    precision = prior + weight[:, None, None] * (LL + share)
     mean, covariance, F = np.empty((K, N)), np.empty((N, K, K)), np.empty((K, N))
-    sample_lanes.joint_each(0, N, LY, LL, share, weight, mean, covariance)
+    sample_lanes.joint_each(0, N, LY, LL, share, weight, prior, mean, covariance)
     np.testing.assert_allclose(covariance, np.linalg.inv(precision), rtol=1e-9, atol=1e-12)
     expected = np.einsum("jkm,mj->kj", np.linalg.inv(precision), weight * LY)
     np.testing.assert_allclose(mean, expected, rtol=1e-9, atol=1e-12)
-    sample_lanes.draw_each(0, N, LY, LL, share, weight, normal, F)
+    sample_lanes.draw_each(0, N, LY, LL, share, weight, prior, normal, F)
     upper = np.linalg.cholesky(precision).transpose(0, 2, 1)
     noise = np.linalg.solve(upper, normal.T[:, :, None])[:, :, 0].T
     np.testing.assert_allclose(F, expected + noise, rtol=1e-9, atol=1e-12)
@@ -216,5 +223,5 @@ def test_matrices_of_samples_side_by_side_are_those_of_each(N, K) -> None:
     # Where a thread's part begins does not matter.
     again = np.empty((N, K, K))
     for part in ((0, N // 2), (N // 2, N)):
-        sample_lanes.joint_each(*part, LY, LL, share, weight, mean, again)
+        sample_lanes.joint_each(*part, LY, LL, share, weight, prior, mean, again)
     assert same_bits((again[:-1],), (covariance[:-1],))

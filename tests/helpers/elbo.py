@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
-from scipy.special import digamma, xlogy
+from scipy.special import digamma, gammaln, xlogy
 
 from sparsefactor.data import Data
 from sparsefactor.kernels.contract import Array, VIColumns, VIRows
@@ -27,6 +27,7 @@ class Q(NamedTuple):
     alpha_rate: Array
     pi_a: Array
     pi_b: Array
+    phi: Array  # (K, K) correlations of the factors, the identity where there are none
 
 
 def q_of(data: Data, prior: Prior, rows: VIRows, columns: VIColumns) -> Q:
@@ -45,6 +46,7 @@ def q_of(data: Data, prior: Prior, rows: VIRows, columns: VIColumns) -> Q:
     return Q(
         rows.mu.copy(), rows.s2.copy(), rows.eta.copy(), columns.f_mean.copy(), cov, shape.copy(), rate.copy(),
         columns.alpha_shape.copy(), columns.alpha_rate.copy(), columns.pi_a.copy(), columns.pi_b.copy(),
+        columns.phi.copy() if len(columns.phi) else np.eye(K),
     )  # fmt: skip
 
 
@@ -79,7 +81,10 @@ def direct_elbo(data: Data, prior: Prior, q: Q) -> float:
     else:
         log_in, log_out = np.log(prior.inclusion_matrix()), np.log(1 - prior.inclusion_matrix())
     total += np.sum(q.eta * log_in + (1 - q.eta) * log_out)
-    total -= 0.5 * np.sum(q.f_mean**2 + np.log(2 * np.pi)) + 0.5 * np.sum(np.trace(q.f_cov, axis1=1, axis2=2))
+    total -= 0.5 * N * (K * np.log(2 * np.pi) + np.linalg.slogdet(q.phi)[1])
+    total -= 0.5 * sum(np.trace(np.linalg.solve(q.phi, ff[j])) for j in range(N))
+    if prior.correlated:
+        total += log_prior_of_correlations(q.phi, prior.correlation_df)
     for shape, rate, mean, log_mean, a, b in (
         (q.tau_shape, q.tau_rate, tau, log_tau, prior.noise_shape, prior.noise_rate),
         (q.alpha_shape, q.alpha_rate, alpha, log_alpha, prior.loading_shape, prior.loading_rate),
@@ -90,6 +95,17 @@ def direct_elbo(data: Data, prior: Prior, q: Q) -> float:
     total += np.sum(0.5 * q.eta * (np.log(2 * np.pi * q.s2) + 1) - xlogy(q.eta, q.eta) - xlogy(1 - q.eta, 1 - q.eta))
     total += 0.5 * np.sum(np.linalg.slogdet(2 * np.pi * np.e * q.f_cov)[1])
     return float(total)
+
+
+def log_prior_of_correlations(phi: Array, df: float) -> float:
+    """Of Phi = D^-1/2 S D^-1/2, D the diagonal of S ~ inverse-Wishart(I, df), by integrating S over D.
+
+    p(Phi) = integral of IW(D^1/2 Phi D^1/2) |dS / d(Phi, D)| over D; each d_k is an inverse gamma's integral.
+    """
+    K = len(phi)
+    inverse = np.diag(np.linalg.inv(phi))
+    at_one = stats.invwishart.logpdf(phi, df, np.eye(K)) + 0.5 * np.sum(inverse)  # less what depends on D
+    return float(at_one + np.sum(gammaln(df / 2) - 0.5 * df * np.log(inverse / 2)))
 
 
 def monte_carlo_elbo(data: Data, prior: Prior, q: Q, n: int, seed: int = 0) -> tuple[float, float]:

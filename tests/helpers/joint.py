@@ -14,10 +14,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from scipy import stats
 from tests.helpers.problems import by_group
 
 from sparsefactor.data import Data
 from sparsefactor.design import Design
+from sparsefactor.gibbs.correlation import correlations_of
 from sparsefactor.gibbs.moves import Move
 from sparsefactor.gibbs.sweep import Gibbs, GibbsState
 from sparsefactor.kernels.contract import Array, GibbsRows
@@ -63,8 +65,11 @@ def draw_prior(prior: Prior, rng: np.random.Generator, G: int = G, N: int = N) -
         tau = rng.gamma(prior.noise_shape, 1 / prior.noise_rate, N)
         if prior.noise == "shared":
             tau[:] = tau[0]
-    F = rng.standard_normal((K, N))
-    return GibbsState(GibbsRows(Z, L, row_tau, member=member), F, alpha, pi, tau, np.ones(K), w)
+    F, phi = rng.standard_normal((K, N)), np.zeros(0)
+    if prior.correlated:
+        phi = correlations_of(stats.invwishart(prior.correlation_df, np.eye(K)).rvs(random_state=rng))
+        F = np.linalg.cholesky(phi) @ F
+    return GibbsState(GibbsRows(Z, L, row_tau, member=member), F, alpha, pi, tau, np.ones(K), w, phi)
 
 
 def draw_data(state: GibbsState, observed: np.ndarray | None, rng: np.random.Generator) -> Data:
@@ -105,6 +110,10 @@ def statistics(state: GibbsState) -> Array:
         np.mean(F**2) * Z.mean(),
         np.mean(np.sum(F**2, axis=1) * np.log(state.alpha).reshape(K, -1).mean(axis=1)),
     ]
+    if len(state.phi):
+        off, cross = state.phi[0, 1], F[0] @ F[1]
+        values += [off, off**2, off**4, off * cross, off**2 * np.sum(F**2), (cross / N) ** 2]
+        values += [off**2 * np.log(state.alpha).mean(), off**2 * Z.mean(), off * np.tanh(L[:, 0] @ L[:, 1])]
     if state.alpha.ndim == 2:
         # By group: each row's with its own group's, and with the other's.
         log_alpha = np.log(state.alpha).T[GROUP]

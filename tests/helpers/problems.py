@@ -9,7 +9,7 @@ import pytest
 
 from sparsefactor.data import Data, as_data
 from sparsefactor.gibbs.sweep import GibbsState
-from sparsefactor.kernels.contract import GibbsRows, VIColumns, VIRows
+from sparsefactor.kernels.contract import NONE, GibbsRows, VIColumns, VIRows
 from sparsefactor.model import Beta, Prior
 from sparsefactor.vi.cavi import CAVI, VIState
 
@@ -29,13 +29,21 @@ def small_data(G: int = 6, N: int = 5, K: int = 2, *, missing: float = 0.0, seed
     return as_data(X)
 
 
-def prior_for(K: int, *, inclusion: Any = 0.4, noise: Any = "feature", groups: Any = None, **hyper: float) -> Prior:
-    return Prior(n_factors=K, inclusion=inclusion, noise=noise, groups=groups, **(hyper or MILD))
+def prior_for(
+    K: int, *, inclusion: Any = 0.4, noise: Any = "feature", groups: Any = None, correlation: str = "none", **hyper: Any
+) -> Prior:
+    given = {"inclusion": inclusion, "noise": noise, "groups": groups, "factor_correlation": correlation}
+    return Prior(n_factors=K, **given, **(hyper or MILD))
 
 
 def by_group(prior: Prior) -> tuple[int, ...]:
     """The shape of what belongs to groups."""
     return (prior.K, len(prior.group_names)) if prior.grouped else (prior.K,)
+
+
+def random_correlation(K: int, rng: np.random.Generator) -> np.ndarray:
+    """(K, K) a correlation matrix far from the identity."""
+    return np.corrcoef(rng.standard_normal((K, 2 * K)))
 
 
 def random_vi_state(cavi: CAVI, seed: int = 0) -> VIState:
@@ -64,6 +72,7 @@ def random_vi_state(cavi: CAVI, seed: int = 0) -> VIState:
         alpha_rate=rng.gamma(5.0, 1.0, by_group(cavi.prior)),
         pi_a=rng.gamma(5.0, 1.0, by_group(cavi.prior)) if learnt else np.zeros(0),
         pi_b=rng.gamma(5.0, 1.0, by_group(cavi.prior)) if learnt else np.zeros(0),
+        phi=random_correlation(K, rng) if cavi.prior.correlated else NONE,
     )
     return cavi.finish(rows, columns, np.ones(K))
 
@@ -86,6 +95,7 @@ def random_gibbs_state(data: Data, prior: Prior, seed: int = 0) -> GibbsState:
         pi=rng.uniform(0.2, 0.8, by_group(prior)) if prior.learns_inclusion else np.zeros(0),
         tau=tau if column_noise else np.zeros(0),
         scale=rng.uniform(0.5, 2.0, K),
+        phi=random_correlation(K, rng) if prior.correlated else np.zeros(0),
     )
 
 

@@ -27,6 +27,7 @@ class Setting(NamedTuple):
     kind: str
     noise: Any
     missing: float
+    correlation: Any = "none"
 
     @property
     def prior(self) -> Prior:
@@ -38,19 +39,29 @@ class Setting(NamedTuple):
             "modules": Beta(0.8, 1.2),
         }[self.kind]
         modules = 3 if self.kind == "modules" else 1
-        return Prior(n_factors=K, inclusion=inclusion, n_modules=modules, noise=self.noise, **HYPER)
+        return Prior(
+            n_factors=K,
+            inclusion=inclusion,
+            n_modules=modules,
+            noise=self.noise,
+            factor_correlation=self.correlation,
+            **HYPER,
+        )
 
     def __str__(self) -> str:
-        return f"{self.kind}-{self.noise}-{self.missing:.0%}"
+        return f"{self.kind}-{self.noise}-{self.missing:.0%}" + ("" if self.correlation == "none" else "-correlated")
 
 
 def settings() -> Iterator[Setting]:
-    """Every kind of inclusion with every noise, the share of missing entries going round; and one more: 16."""
+    """Every kind of inclusion with every noise, the share of missing entries going round; one more; and three with
+    correlated factors."""
     shares = (0.0, 0.2, 0.6)
     for i, kind in enumerate(("fixed", "unequal", "matrix", "learnt", "modules")):
         for j, noise in enumerate(("feature", "shared", "sample")):
             yield Setting(kind, noise, shares[(i + j) % 3])
     yield Setting("learnt", "feature", 0.6)
+    for i, noise in enumerate(("feature", "shared", "sample")):
+        yield Setting(("learnt", "unequal", "modules")[i], noise, shares[i], "learnt")
 
 
 def draw_mask(missing: float, rng: np.random.Generator) -> np.ndarray | None:
@@ -82,6 +93,8 @@ def quantities(state: GibbsState, data: Data, rng: np.random.Generator) -> Array
     ]
     if len(state.pi):
         values.append(state.pi.mean())
+    if len(state.phi):
+        values += [state.phi[0, 1] ** 2, state.phi[0, 1] * (F[0] @ F[1]), np.log(1.0 - state.phi[0, 1] ** 2)]
     if len(state.rows.member):
         values += [np.sum(state.w**2), np.mean(state.rows.member[:, None] == state.rows.member)]
     return np.array(values)

@@ -103,8 +103,8 @@ class PaperOdds(ReferenceEngine):
 class StaleActivations(ReferenceEngine):
     """Draws F a third too wide."""
 
-    def gibbs_activations(self, sums, weight, normal):
-        return super().gibbs_activations(sums, weight, normal) * 1.3
+    def gibbs_activations(self, *args):
+        return super().gibbs_activations(*args) * 1.3
 
 
 @pytest.mark.statistical

@@ -1,4 +1,4 @@
-"""Simulation-based calibration of the compiled sampler with all its moves, in 16 settings; a bias of 10 % is caught."""
+"""Simulation-based calibration of the compiled sampler with all its moves, in 19 settings; a bias of 10 % is caught."""
 
 from __future__ import annotations
 

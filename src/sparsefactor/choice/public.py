@@ -20,6 +20,7 @@ import pandas as pd
 from ..checks import checked_choice, checked_count, checked_flag, checked_share, seed_number
 from ..jobs import check_client
 from ..model import Beta, Prior
+from ..notices import warn
 from ..progress import Bars, is_shown
 from ..start import Start
 from .chain import Chain
@@ -47,7 +48,7 @@ def compare(
     client: Any = None,
     **options: Any,
 ) -> Comparison:
-    """Compare priors by what they predict of entries held out.
+    """Compare priors by how well they predict entries held out.
 
     Parameters
     ----------
@@ -82,13 +83,14 @@ def compare(
     Returns
     -------
     Comparison
+        With a warning where the choice has the largest number of factors offered and uses all of them.
 
     Examples
     --------
     >>> import sparsefactor as sf
     >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.5], snr=5, seed=0)
-    >>> priors = {"one": sf.Prior(n_factors=1), "two": sf.Prior(n_factors=2)}
-    >>> sf.compare(sim.X, priors, n_masks=2, n_trials=2).best
+    >>> priors = {name: sf.Prior(n_factors=n) for name, n in {"one": 1, "two": 2, "three": 3}.items()}
+    >>> sf.compare(sim.X, priors, n_masks=2, n_trials=2).choice
     'two'
     """
     _check(priors, inference, n_masks, share, options)
@@ -123,7 +125,10 @@ def compare(
         [{"prior": name, "mask": mask.number + 1, **found[name, mask.number]} for mask in masks for name in priors]
     )
     baseline = float(np.mean([mean_error(laid, mask) for mask in masks]))
-    return Comparison(tabulated(runs, priors), runs, baseline)
+    comparison = Comparison(tabulated(runs, priors), runs, baseline)
+    if comparison.advice:
+        warn(comparison.advice, UserWarning)
+    return comparison
 
 
 @contextmanager

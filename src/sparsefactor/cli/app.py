@@ -37,7 +37,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.", 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no notes.", show_default=False)]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.", show_default=False)]
 COMMON: dict[str, Any] = {"json": Json, "quiet": Quiet, "debug": Debug}
-# Of commands that write files, but for those that go on in a folder of theirs.
+# Of commands that write files.
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.", show_default=False)]
 
 Words = list[str] | None
@@ -80,13 +80,10 @@ def root(
     pass
 
 
-def command(
-    *examples: str, group: typer.Typer = app, name: str | None = None, reads: bool = False, goes_on: bool = False
-) -> Any:
+def command(*examples: str, reads: bool = False) -> Any:
     """Make a function a command: with --json, --quiet and --debug, with examples, and with errors of one line.
 
-    reads: it reads a table; the options that say how become its argument `choices`. goes_on: an interrupted command
-    goes on where it stopped when it is given again.
+    reads: it reads a table; the options that say how become its argument `choices`.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -95,10 +92,10 @@ def command(
             for option in ("overwrite", *COMMON):
                 setattr(console.settings, option, given.pop(option, False))
             how = {option: given.pop(option) for option in READING} if reads else {}
-            _run(function, given, how, goes_on)
+            _run(function, given, how)
 
         own = inspect.signature(function, eval_str=True)
-        added: list[tuple[str, Any, Any]] = [("overwrite", Overwrite, False)] if _writes(own, goes_on) else []
+        added: list[tuple[str, Any, Any]] = [("overwrite", Overwrite, False)] if "out" in own.parameters else []
         added += [(option, kind, NOT_NONE.get(option)) for option, kind in READING.items()] if reads else []
         more = [
             inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
@@ -111,17 +108,13 @@ def command(
         run.__annotations__ = {p.name: p.annotation for p in (*parameters, *more)} | {"return": None}
         EXAMPLES.append(examples)
         shown = "\n\n".join(["Examples:", *(f"  {line}" for line in examples)])
-        group.command(name, epilog=shown)(run)
+        app.command(epilog=shown)(run)
         return function
 
     return decorate
 
 
-def _writes(own: inspect.Signature, goes_on: bool) -> bool:
-    return "out" in own.parameters and not goes_on
-
-
-def _run(function: Callable[..., Any], given: dict[str, Any], how: dict[str, Any], goes_on: bool) -> None:
+def _run(function: Callable[..., Any], given: dict[str, Any], how: dict[str, Any]) -> None:
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: console.warn(as_options(f"Warning: {message}"))
         warnings.filterwarnings("default", category=UserWarning, module=r"sparsefactor")
@@ -130,7 +123,7 @@ def _run(function: Callable[..., Any], given: dict[str, Any], how: dict[str, Any
         except (typer.Exit, typer.Abort):
             raise
         except KeyboardInterrupt:
-            console.warn("Interrupted; the same command goes on where it stopped." if goes_on else "Interrupted.")
+            console.warn("Interrupted.")
             raise typer.Exit(INTERRUPTED) from None
         except EXPECTED as problem:
             if console.settings.debug:

@@ -1,7 +1,8 @@
-"""`compare`: how many factors, by what they predict of entries held out."""
+"""`compare`: how many factors, by how well they predict entries held out."""
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ import sparsefactor as sf
 
 from ..reading import Choices
 from .app import command
-from .console import answer, table_text, working
+from .console import answer, warn, working
 from .files import check_folder_out, check_table_out, write_table
 from .input import read_and_say
 from .options import Center, Data, Inclusion, Modules, Noise, NoiseOf, Scale, Seed, prior_of
@@ -26,19 +27,19 @@ def compare(
     table: Data,
     factors: Annotated[str, typer.Option("--factors", "-k", help="Numbers of factors, separated by commas.")],
     choices: Choices,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Where the table goes.")] = None,
-    path: Annotated[Path | None, typer.Option(help="A folder that keeps each fit; the same command goes on.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="A file for the table.")] = None,
+    path: Annotated[Path | None, typer.Option(help="A folder for finished fits; the same command continues.")] = None,
     inclusion: Inclusion = None,
     modules: Modules = 1,
     noise: NoiseOf = Noise.feature,
-    masks: Annotated[int, typer.Option(min=2, help="Fits of each, with other entries held out.")] = 5,
-    share: Annotated[float, typer.Option(min=0.001, max=0.9, help="Share of entries that are held out.")] = 0.1,
+    masks: Annotated[int, typer.Option(min=2, help="Fits of each number, with different entries held out.")] = 5,
+    share: Annotated[float, typer.Option(min=0.001, max=0.9, help="Share of the entries that is held out.")] = 0.1,
     trials: Annotated[int, typer.Option(min=1, help="Restarts of each fit.")] = 10,
     center: Center = True,
     scale: Scale = False,
     seed: Seed = 0,
 ) -> None:
-    """Compare numbers of factors by what they predict of entries held out."""
+    """Compare numbers of factors by how well they predict entries held out."""
     if out is not None:
         check_table_out(out, table)
     if path is not None:
@@ -51,7 +52,8 @@ def compare(
         ) from None
     priors = {str(k): prior_of(k, inclusion, modules, noise) for k in counts}
     data = read_and_say(table, choices, center, scale)
-    with working(f"Fitting {len(priors) * masks} times", long=True) as spinner:
+    with working(f"Fitting {len(priors) * masks} times", long=True) as spinner, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "[0-9]+ is the largest number of factors")  # said below
         found = sf.compare(
             data.frame,
             priors,
@@ -66,20 +68,13 @@ def compare(
         )
     if out is not None:
         write_table(found.table, out)
-    rows = [
-        {
-            "factors": line.n_factors,
-            "found": f"{line.found:.1f}",
-            "error": f"{line.error:.4f}",
-            "log density": f"{line.log_density:.4f}",
-            "behind": f"{line.behind:.4f} ± {line.behind_se:.4f}",
-            "": "chosen" if line.chosen else "",
-        }
-        for line in found.table.itertuples()
-    ]
-    text = (
-        f"{table_text(rows)}\n\nChosen: {found.n_factors}, the fewest factors within one standard error of the best. "
-        f"Predicting each feature's mean errs by {found.baseline:.4f}."
-    )
-    facts = {"chosen": found.n_factors, "baseline": found.baseline, "table": found.table.to_dict("records")}
-    answer(text, facts)
+    facts = {
+        "chosen": found.n_factors,
+        "reason": found.reason,
+        "advice": found.advice,
+        "baseline": found.baseline,
+        "table": found.table.to_dict("records"),
+    }
+    answer(str(found), facts)
+    if found.advice:
+        warn(found.advice)

@@ -77,6 +77,7 @@ class Spinner:
 
     def __init__(self, text: str, long: bool) -> None:
         self.status: Any = None
+        self.text = text
         if settings.quiet:
             return
         if not sys.stderr.isatty():
@@ -96,6 +97,10 @@ class Spinner:
         if self.status is not None:
             self.status.update(self.status.task_ids[0], description=clean(text))
 
+    def show_task(self, task: str, done: int, total: int, seconds: float) -> None:
+        """Add to the line what goes on within the work, such as compilation."""
+        self.say(self.text if done == total else f"{self.text} ({task}: {done} of {total} kernels)")
+
     def stop(self) -> None:
         if self.status is not None:
             self.status.stop()
@@ -106,7 +111,7 @@ class Spinner:
 def working(text: str, long: bool = False) -> Iterator[Spinner]:
     """Say that something takes a while."""
     spinner = Spinner(text, long)
-    with listening(note if spinner.status is None else spinner.say):
+    with listening(note) if spinner.status is None else listening(spinner.say, spinner.show_task):
         try:
             yield spinner
         finally:

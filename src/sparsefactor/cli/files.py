@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import csv
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..atomic import replacing
-from ..errors import needs
 from ..reading import Table
 from ..reading.filled import fill_sheet, filled_frame, filled_records, in_file
 from ..reading.formats import format_of
-from ..reading.names import shown
+from ..table_files import TABLE_SUFFIXES, writer_of
+from ..table_files import write_table as write_table
 from . import console
 
 if TYPE_CHECKING:
     import numpy as np
-    import pandas
     from numpy.typing import NDArray
 
-TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".xlsx")
-FORMULA_MARKS = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet may take for the beginning of a formula
-LONGEST_TITLE = 31  # characters, of a sheet
 ZIP = b"PK\x03\x04"  # what results begin with
 
 
@@ -80,58 +75,6 @@ def check_table_out(out: Path, *inputs: Path, option: str = "--out") -> None:
     if out.suffix.lower() not in TABLE_SUFFIXES:
         raise ValueError(f"{option} must end in one of {', '.join(TABLE_SUFFIXES)}; got {out.name!r}; name it so")
     writer_of(out.suffix.lower())
-
-
-def writer_of(suffix: str) -> Any:
-    """The library that writes such tables, where it takes one."""
-    try:
-        if suffix == ".parquet":
-            import pyarrow
-
-            return pyarrow
-        if suffix == ".xlsx":
-            import openpyxl
-            import openpyxl.utils.exceptions
-
-            return openpyxl
-    except ImportError as problem:
-        raise needs(
-            f"writing {suffix} files", "pyarrow" if suffix == ".parquet" else "openpyxl", "files", problem
-        ) from (problem)
-    return None
-
-
-def write_table(frame: pandas.DataFrame, out: Path, index: bool = True) -> None:
-    """Write a frame by its suffix: whole, or not at all."""
-    suffix = out.suffix.lower()
-    with replacing(out, suffix=suffix) as temporary:
-        if suffix == ".parquet":
-            frame.to_parquet(temporary, index=index)
-        elif suffix == ".xlsx":
-            write_sheets({"Sheet1": frame}, temporary, index)
-        else:
-            frame.to_csv(temporary, index=index, sep="\t" if suffix == ".tsv" else ",")
-
-
-def write_sheets(frames: Mapping[str, pandas.DataFrame], out: Path, index: bool = True) -> None:
-    """Write a sheet for each frame. Names are text: one that begins with "=" does not become a formula."""
-    import pandas as pd
-
-    illegal = writer_of(".xlsx").utils.exceptions.IllegalCharacterError
-
-    with pd.ExcelWriter(out, engine="openpyxl") as book:
-        for name, frame in frames.items():
-            try:
-                frame.to_excel(book, sheet_name=name[:LONGEST_TITLE], index=index)
-            except illegal as problem:
-                raise ValueError(
-                    f"names in .xlsx must not hold control characters; one does ({shown(problem)}); pass another "
-                    "--out, such as .csv or .parquet"
-                ) from None
-            for row in book.sheets[name[:LONGEST_TITLE]].iter_rows():
-                for cell in row:
-                    if isinstance(cell.value, str) and cell.value.startswith(FORMULA_MARKS):
-                        cell.data_type, cell.quotePrefix = "s", True
 
 
 def write_filled(table: Table, values: NDArray[np.float64], out: Path) -> None:

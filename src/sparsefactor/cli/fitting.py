@@ -251,9 +251,7 @@ def sample(
             shutil.rmtree(folder)
         _next(where)
         return
-    warn(
-        f"These draws are not to be trusted yet. The run stays in {folder}: with larger --draws it goes on from there."
-    )
+    warn(f"These draws are not reliable yet. The run stays in {folder}: with larger --draws it continues from there.")
     raise typer.Exit(NOT_TRUSTED)
 
 

@@ -1,26 +1,34 @@
-"""`summary`, `export` and `report`: what a saved posterior holds."""
+"""`summary`, `export` and `report`: look at a saved result."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import sparsefactor as sf
 
+from ..export import chosen_tables, is_one_file
+from ..export import export as write_tables
+from ..frames import strongest
 from ..heywood import nearly_noiseless
+from ..names import shown
 from ..outliers import dominating_samples
-from ..words import headline
-from . import tables
+from ..table_files import writer_of
+from ..words import headline, percent, stability_text
 from .app import command
 from .console import answer, clean, note, table_text, warn, working
-from .files import check_folder_out, check_new, check_out, check_table_out, write_table, writer_of
+from .files import check_folder_out, check_new, check_out, check_table_out
 from .options import Chains, Out, Result
 from .spelling import as_options, spelt
 
 Posterior = sf.VIPosterior | sf.MCMCPosterior
+LONGEST_NAME = 30  # characters, of a feature among others in a line
+EXPLAINED = (
+    "share: variance lost if the factor is removed; included: features whose probability of inclusion exceeds 0.5"
+)
 
 
 class Format(StrEnum):
@@ -42,27 +50,30 @@ def opened(result: Path, chains: str | None = None) -> Posterior:
         try:
             numbers = [int(number) for number in chains.split(",")]
         except ValueError:
-            raise ValueError(f"--chains must be numbers separated by commas; got {chains!r}; pass e.g. 0,2") from None
+            raise ValueError(f"--chains must be numbers with commas between; got {chains!r}; pass e.g. 0,2") from None
         return p.keep_chains(numbers)
 
 
 @command("sparsefactor summary fit.sf", "sparsefactor summary draws.sf --json")
 def summary(result: Result, chains: Chains = None) -> None:
-    """Say what a saved posterior holds, factor by factor, and whether it can be trusted."""
+    """Print the verdict on a saved result and a table of its factors."""
     p = opened(result, chains)
-    verdict, ok = verdict_of(p)
-    rows = tables.factors(p)
+    said = in_options(p, str(p.verdict))
+    rows: list[dict[str, Any]] = p.summary().reset_index().to_dict("records")  # type: ignore[assignment]
     what, how, *warned = headline(p)
     text = [
-        verdict,
+        said,
         "",
         what,
         how.partition(";")[0],
         *map(as_options, warned),
         "",
-        table_text(tables.readable(p, rows), widest=100),
+        table_text(readable(p, rows), widest=100),
+        "",
+        EXPLAINED,
     ]
     facts = {
+        "level": p.verdict.level,
         "n_samples": len(p.sample_names),
         "n_features": len(p.feature_names),
         "n_factors": p.n_factors,
@@ -71,20 +82,26 @@ def summary(result: Result, chains: Chains = None) -> None:
         "hardly_any_noise": [p.feature_names[i] for i in nearly_noiseless(p)],
         "dominating_samples": {k + 1: [p.sample_names[j] for j in own] for k, own in dominating_samples(p).items()},
     }
-    answer("\n".join(text), {"ok": ok, "verdict": verdict, **facts, "factors": rows})
-    if not ok:
-        warn("This result is not to be trusted yet.")
+    answer("\n".join(text), {"ok": p.verdict.ok, "verdict": said, **facts, "factors": rows})
+    if not p.verdict.ok:
+        warn("This result is not reliable yet.")
 
 
-def verdict_of(p: Posterior) -> tuple[str, bool]:
-    if isinstance(p, sf.VIPosterior):
-        from ..report.sections import LEVELS
-        from ..report.words import verdict
-
-        level, said = verdict(p)
-        return in_options(p, f"{LEVELS[level]} {said}"), level != "bad"
-    found = p.diagnostics()
-    return in_options(p, found.verdict), found.ok
+def readable(p: Posterior, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The factors for a reader: shares as per cent, the strongest features last, cut where long."""
+    empty = p.empty
+    lines = []
+    for k, row in enumerate(rows):
+        names = ", ".join(shown(name, LONGEST_NAME) for name in strongest(p, k))
+        certain = (
+            {"stability": stability_text(row["stability"])} if "stability" in row else {"R-hat": f"{row['r_hat']:.3f}"}
+        )
+        lines.append(
+            {"factor": row["factor"], "share": percent(row["share_of_variance"]), "included": row["features"]}
+            | {name: text for name, text in certain.items() if text}
+            | {"strongest features": "empty" if empty[k] else names}
+        )
+    return lines
 
 
 def in_options(p: Posterior, text: str) -> str:
@@ -100,41 +117,22 @@ def in_options(p: Posterior, text: str) -> str:
 def export(
     result: Result,
     out: Out,
-    table: Annotated[list[str] | None, typer.Option(help="Table to write; repeatable.")] = None,
+    table: Annotated[list[str] | None, typer.Option(help="Only this table; repeatable.")] = None,
     format: Annotated[Format, typer.Option(help="Format of the files in a folder.")] = Format.csv,
     chains: Chains = None,
 ) -> None:
-    """Write a posterior's tables: a file for each into a folder, one table into a file, or sheets of an .xlsx file."""
-    into_file = out.suffix.lower() in (".csv", ".tsv", ".parquet", ".xlsx") and not out.is_dir()
-    if into_file:
+    """Write the tables of a result: a folder of files, one table in one file, or a formatted .xlsx workbook."""
+    if is_one_file(out):
         check_table_out(out, result)
     else:
         check_folder_out(out)
         writer_of(f".{format.value}")
     p = opened(result, chains)
-    known = tables.names(p)
-    chosen = table or [name for name in known if name != "reconstruction"]
-    for name in chosen:
-        if name not in known:
-            raise ValueError(f"--table must be one of {', '.join(known)}; got {name!r}; choose one of them")
-    written = [str(out)] if into_file else []
-    if into_file and out.suffix.lower() == ".xlsx":
-        tables.write_workbook({name: tables.table(p, name) for name in chosen}, out)
-    elif into_file:
-        if len(chosen) > 1:
-            raise ValueError(
-                f"one file holds one table; {len(chosen)} were asked for; pass --table NAME, or a folder as --out "
-                f"(tables: {', '.join(known)})"
-            )
-        write_table(tables.table(p, chosen[0]), out)
-    else:
-        files = {name: out / f"{name}.{format.value}" for name in chosen}
-        for file in files.values():
-            check_new(file)
-        out.mkdir(exist_ok=True)
-        for name, file in files.items():
-            write_table(tables.table(p, name), file)
-            written.append(str(file))
+    chosen = chosen_tables(p, table, "--table")
+    if not is_one_file(out):
+        for name in chosen:
+            check_new(out / f"{name}.{format.value}")
+    written = [str(file) for file in write_tables(p, out, chosen, format.value)]
     answer("\n".join(written), {"tables": chosen, "files": written})
     if not table:
         note("Predictions of every entry are written on demand: --table reconstruction")
@@ -142,7 +140,7 @@ def export(
 
 @command("sparsefactor report fit.sf --out report.html")
 def report(result: Result, out: Out = Path("report.html"), chains: Chains = None) -> None:
-    """Write one self-contained page about a saved posterior."""
+    """Write a report on a saved result: one HTML page that needs no network."""
     from ..report import posterior_page, write_page
 
     check_out(out, result)

@@ -49,7 +49,6 @@ Covariates = Annotated[
 Center = Annotated[bool, typer.Option("--center/--no-center", help="Subtract each feature's mean.")]
 Scale = Annotated[bool, typer.Option("--scale/--no-scale", help="Divide each feature by its standard deviation.")]
 Seed = Annotated[int, typer.Option(min=0, help="Same seed, same result.")]
-Jobs = Annotated[int, typer.Option(min=1, help="Processes at a time.")]
 Chains = Annotated[str | None, typer.Option("--chains", help="Chains of a sampled result to use, e.g. 0,2.")]
 
 

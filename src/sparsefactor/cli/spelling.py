@@ -18,18 +18,18 @@ REPEATED = ("na", "keep")  # not as a list with commas
 
 VERDICT = (
     (
-        r"run longer \(the same path with larger n_draws goes on\)",
+        r"run longer \(the same path with larger n_draws continues the run\)",
         "run longer: the same command with --draws {more}, or --until converged",
     ),
     (r"run more chains \(n_chains=4\) and draws", "run more chains: --chains 4 --draws {more}"),
     (r"keep_chains\(\[([^\]]*)\]\)", r"sparsefactor summary, report or export with --chains \1"),
     (r"sample again", "sample again with another --seed"),
     # Python's alone:
-    (r'weigh the chains by how they predict: combine\("stacking", X\)', "sample again with fewer --factors"),
+    (r'weight the chains by how well they predict: combine\("stacking", X\)', "sample again with fewer --factors"),
 )
 SETTINGS = (
     (r'search="thorough", or refine, looks', "--search thorough, or sparsefactor refine, looks"),
-    (r"with sample;", "with sparsefactor sample;"),
+    (r"with sample\b", "with `sparsefactor sample`"),
     (r"; refine continues", "; sparsefactor refine continues"),
     (r"\b(center|scale|race)=False\b", r"--no-\1"),
     (r"\b(center|scale|race|average|force)=True\b", r"--\1"),
@@ -41,7 +41,7 @@ SETTINGS = (
     (r"\banother path\b", "another --path"),
     (r"\bcovariates=\.\.\.", "--covariates TABLE"),
     (r"\banother seed\b", "another --seed"),
-    (r", lower --factors, or raise noise_rate", ", or lower --factors"),  # as is the tolerance, Python's alone
+    (r", lower --factors, or raise noise_rate", " or lower --factors"),  # as is the tolerance, Python's alone
     (r", or pass a larger tol\b", ""),
     (r"pass inclusion=Beta\(1, 1\)", "leave --inclusion out"),
     (r", or frames with names\b", ""),
@@ -75,9 +75,10 @@ def _option(found: re.Match[str]) -> str:
     return " ".join(f"{option} {'tab' if word == chr(9) else shlex.quote(word)}" for word in words)
 
 
-def spelt(verdict: str, draws: int) -> str:
+def spelt(verdict: object, draws: int) -> str:
     """A verdict on this number of draws with its remedies as options."""
+    text = str(verdict)
     for python, flags in VERDICT:
-        verdict = re.sub(python, flags.replace("{more}", str(2 * draws)), verdict)
-    verdict = re.sub(r"--chains ([\d, ]+)", lambda found: "--chains " + found[1].replace(" ", ""), verdict)
-    return as_options(verdict)
+        text = re.sub(python, flags.replace("{more}", str(2 * draws)), text)
+    text = re.sub(r"--chains ([\d, ]+)", lambda found: "--chains " + found[1].replace(" ", ""), text)
+    return as_options(text)

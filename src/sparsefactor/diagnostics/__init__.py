@@ -11,6 +11,6 @@ from .public import diagnose as diagnose
 from .quantities import summaries as summaries
 from .verdict import ESS_PER_CHAIN as ESS_PER_CHAIN
 from .verdict import R_HAT_LIMIT as R_HAT_LIMIT
+from .verdict import ChainsVerdict as ChainsVerdict
 from .verdict import SamplingWarning as SamplingWarning
-from .verdict import Verdict as Verdict
 from .verdict import judge as judge

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..posterior import MCMCPosterior
+from ..posterior.verdict import Verdict
 from .modes import Mode
 from .quantities import lines, quantities
 from .verdict import judge
@@ -20,14 +21,14 @@ MOST_LINES = 20  # that a notebook shows of the table
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Diagnostics:
-    """Whether chains can be trusted, and the measures behind that; `MCMCPosterior.diagnostics` returns it.
+    """Whether chains can be used, and the measures this rests on; `MCMCPosterior.diagnostics` returns it.
 
     Attributes
     ----------
     ok : bool
         Whether the draws can be used.
-    verdict : str
-        The same in words, with a remedy where they cannot.
+    verdict : Verdict
+        The same in words, with remedies where they cannot; also `mc.verdict`.
     modes : tuple of Mode
         Sets of chains that found the same factors; each has `name`, `chains` and `log_joint`.
     table : pandas.DataFrame
@@ -48,14 +49,14 @@ class Diagnostics:
     """
 
     ok: bool
-    verdict: str
+    verdict: Verdict
     modes: tuple[Mode, ...]
     table: pandas.DataFrame = field(repr=False)
     quantities: pandas.DataFrame = field(repr=False)
     parameters: xarray.Dataset = field(repr=False)
 
     def __str__(self) -> str:
-        return self.verdict
+        return str(self.verdict)
 
     def __repr__(self) -> str:
         return f"Diagnostics: {self.verdict}"
@@ -64,7 +65,7 @@ class Diagnostics:
         from html import escape
 
         shown = self.table.drop(columns="worst").head(MOST_LINES).map("{:.3g}".format)
-        return f"<p>{escape(self.verdict)}</p>{shown.to_html()}"
+        return f"<p>{escape(str(self.verdict))}</p>{shown.to_html()}"
 
 
 def diagnose(mc: MCMCPosterior) -> Diagnostics:
@@ -76,7 +77,7 @@ def diagnose(mc: MCMCPosterior) -> Diagnostics:
     listed = [line for name, values in measured.items() for line in lines(name, values)]
     by_quantity = pd.DataFrame(listed).drop(columns="factor").set_index(["subject", "quantity"])
     verdict = judge(mc, listed)
-    return Diagnostics(verdict.ok, verdict.text, verdict.modes, _worst(by_quantity), by_quantity, xr.Dataset(measured))
+    return Diagnostics(verdict.ok, verdict, verdict.modes, _worst(by_quantity), by_quantity, xr.Dataset(measured))
 
 
 def _worst(quantities: pandas.DataFrame) -> pandas.DataFrame:

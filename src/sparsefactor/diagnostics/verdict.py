@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from ..names import listed
 from ..posterior import MCMCPosterior
+from ..posterior.verdict import Verdict
 from .measures import FEWEST_DRAWS
 from .modes import Mode, find_modes, found_factors
 from .quantities import Fault, faults, lines, quantities
@@ -19,20 +22,19 @@ NAMED = 3  # subjects that a verdict names one by one
 
 
 class SamplingWarning(UserWarning):
-    """The draws of a run are not to be trusted yet; the message is the verdict."""
+    """The draws of a run are not reliable yet; the message is the verdict."""
 
 
-class Verdict(NamedTuple):
-    """ok: the draws can be used; text says so, or what is wrong and what to do. r_hat, ess: the worst that count."""
+@dataclass(frozen=True, repr=False)
+class ChainsVerdict(Verdict):
+    """The verdict on draws, with what it was found from. r_hat, ess: the worst that count."""
 
-    ok: bool
-    text: str
-    modes: tuple[Mode, ...]
-    r_hat: float
-    ess: float
+    modes: tuple[Mode, ...] = ()
+    r_hat: float = float("nan")
+    ess: float = 0.0
 
 
-def judge(mc: MCMCPosterior, measured: Iterable[dict[str, Any]] | None = None) -> Verdict:
+def judge(mc: MCMCPosterior, measured: Iterable[dict[str, Any]] | None = None) -> ChainsVerdict:
     """The verdict on draws. measured: lines of every quantity, where they are known already.
 
     A factor that no chain finds is empty, or comes and goes: which label it carries means nothing. It is judged by
@@ -50,8 +52,12 @@ def judge(mc: MCMCPosterior, measured: Iterable[dict[str, Any]] | None = None) -
     worst = {subject: _worst(own) for subject, own in subjects.items()}
     r_hat = max((line["r_hat"] for line in worst.values() if line["r_hat"] == line["r_hat"]), default=float("nan"))
     ess = min((line["ess_bulk"] for line in worst.values() if line["ess_bulk"] == line["ess_bulk"]), default=0.0)
-    ok, text = _say(mc, broken, modes, worst, r_hat, ess, _unfound(found))
-    return Verdict(ok, text, modes, float(r_hat), float(ess))
+    said = _bad(mc, broken, modes, worst)
+    if said is None:
+        agree = f"The draws can be used: {mc.n_chains} chains of {mc.permutations.shape[1]:,} draws agree."
+        found_out = f"One mode; largest R-hat {r_hat:.3f}; at least {ess:.0f} effective draws of everything."
+        said = Verdict("good", agree, tuple(filter(None, (found_out, _unfound(found)))))
+    return ChainsVerdict(said.level, said.sentence, said.reasons, said.remedies, modes, float(r_hat), float(ess))
 
 
 def _worst(own: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -67,54 +73,52 @@ def _known(reduce: Any, values: Sequence[float]) -> float:
     return float("nan") if np.isnan(values).all() else float(reduce(values))
 
 
-def _say(
-    mc: MCMCPosterior,
-    broken: Sequence[Fault],
-    modes: tuple[Mode, ...],
-    worst: dict[str, dict[str, Any]],
-    r_hat: float,
-    ess: float,
-    unfound: str,
-) -> tuple[bool, str]:
-    n_draws = mc.permutations.shape[1]
-    said: list[str] = []
+def _bad(
+    mc: MCMCPosterior, broken: Sequence[Fault], modes: tuple[Mode, ...], worst: dict[str, dict[str, Any]]
+) -> Verdict | None:
+    """What is wrong with the draws, and what to do; None where nothing is."""
+    n_draws, wanted = mc.permutations.shape[1], ESS_PER_CHAIN * mc.n_chains
+    causes: list[str] = []
+    reasons: list[str] = []
     remedies: list[str] = []
-    for fault in broken[:NAMED]:
-        said.append(f"chain {fault.chain}: {fault.variable} {fault.what}")
-    if len(broken) > NAMED:
-        said.append(f"{len(broken) - NAMED} more faults of this kind")
     if broken:
-        bad = {fault.chain for fault in broken}
-        good = [number for number in mc.chain_numbers if number not in bad]
+        causes.append("impossible draws")
+        reasons += [f"Chain {fault.chain}: {fault.variable} {fault.what}." for fault in broken[:NAMED]]
+        if len(broken) > NAMED:
+            reasons.append(f"{len(broken) - NAMED} more faults of this kind.")
+        good = [number for number in mc.chain_numbers if number not in {fault.chain for fault in broken}]
         remedies.append("sample again" + (f", or leave these chains out: keep_chains({good})" if good else ""))
     if mc.n_chains < 2 or n_draws < FEWEST_DRAWS:
-        said.append(f"R-hat needs two chains of four draws or more; got {mc.n_chains} of {n_draws}")
+        causes.append("too few chains or draws")
+        reasons.append(f"R-hat needs two chains of four draws or more; got {mc.n_chains} of {n_draws}.")
         remedies.append("run more chains (n_chains=4) and draws")
     apart = sorted((s for s, line in worst.items() if line["r_hat"] > R_HAT_LIMIT), key=lambda s: -worst[s]["r_hat"])
-    for subject in apart[:NAMED]:
-        blame = worst[subject]["worst"].replace("_", " ")
-        said.append(f"{subject}: R-hat {worst[subject]['r_hat']:.2f}" + (f" ({blame})" if blame != subject else ""))
-    if len(apart) > NAMED:
-        said.append(f"R-hat above {R_HAT_LIMIT} for {len(apart) - NAMED} more (see the table of diagnostics)")
-    wanted = ESS_PER_CHAIN * mc.n_chains
+    if apart:
+        causes.append("disagreement between chains")
+        for subject in apart[:NAMED]:
+            blame = worst[subject]["worst"].replace("_", " ")
+            of = f" ({blame})" if blame != subject else ""
+            reasons.append(f"{subject[0].upper()}{subject[1:]}: R-hat {worst[subject]['r_hat']:.2f}{of}.")
+        if len(apart) > NAMED:
+            reasons.append(f"R-hat above {R_HAT_LIMIT} for {len(apart) - NAMED} more (see the table of diagnostics).")
     few = sorted((s for s, line in worst.items() if line["ess_bulk"] < wanted), key=lambda s: worst[s]["ess_bulk"])
     if few:
-        said.append(f"too few effective draws: {worst[few[0]]['ess_bulk']:.0f} for {few[0]}, where {wanted} are wanted")
+        causes.append("too few effective draws")
+        fewest = worst[few[0]]["ess_bulk"]
+        reasons.append(f"Effective draws: {fewest:.0f} for {few[0]}, where {wanted} are needed.")
     if apart or few:
-        remedies.append("run longer (the same path with larger n_draws goes on)")
+        remedies.append("run longer (the same path with larger n_draws continues the run)")
     if len(modes) > 1:
-        listed = "; ".join(f"{m.name}: {_listed(m.chains)} (log joint {m.log_joint:.1f})" for m in modes)
-        said.append(f"the chains sit in {len(modes)} modes, {listed}")
+        causes.append(f"{len(modes)} modes")
+        named = "; ".join(f"{mode.name}: {_chains(mode.chains)} (log joint {mode.log_joint:.1f})" for mode in modes)
+        reasons.append(f"{len(modes)} modes, that is, different solutions: {named}.")
         remedies.append(
-            f"look at one mode: keep_chains({list(modes[0].chains)}); or weigh the chains by how they predict: "
-            f'combine("stacking", X)'
+            f"keep the chains of one mode: keep_chains({list(modes[0].chains)}); or weight the chains by how well they "
+            'predict: combine("stacking", X)'
         )
-    if said:
-        return False, f"Not to be trusted yet. {'; '.join(said)}. Remedy: {'; or '.join(remedies)}."
-    return True, (
-        f"{mc.n_chains} chains of {n_draws} draws agree: one mode, largest R-hat {r_hat:.3f}, "
-        f"at least {ess:.0f} effective draws of everything{unfound}. The draws can be used."
-    )
+    if not causes:
+        return None
+    return Verdict("bad", f"Not reliable yet: {listed(causes)}.", tuple(reasons), tuple(remedies))
 
 
 def _unfound(found: Any) -> str:
@@ -122,11 +126,9 @@ def _unfound(found: Any) -> str:
     none = np.flatnonzero(~found.any(axis=0)) + 1
     if not len(none):
         return ""
-    names = f"factor {none[0]} is" if len(none) == 1 else f"factors {', '.join(map(str, none))} are"
-    return f" ({names} empty, or nearly so, and judged without labels)"
+    names = f"Factor {none[0]} is" if len(none) == 1 else f"Factors {listed([str(k) for k in none])} are"
+    return f"{names} empty, or nearly so, and judged without labels."
 
 
-def _listed(chains: tuple[int, ...]) -> str:
-    if len(chains) == 1:
-        return f"chain {chains[0]}"
-    return f"chains {', '.join(map(str, chains[:-1]))} and {chains[-1]}"
+def _chains(chains: tuple[int, ...]) -> str:
+    return f"chain{'s' * (len(chains) > 1)} {listed([str(chain) for chain in chains])}"

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaln, gammaln
 
+from ..arrays import NUMPY
 from ..computed import computed
 from ..data import Data
 from ..kernels.contract import (
@@ -20,6 +21,7 @@ from ..kernels.contract import (
     RotationNoise,
     ShearNoise,
 )
+from ..kernels.correlation import inverse_of
 from ..kernels.cpu.column import draw_columns
 from ..kernels.cpu.columns import draw_shared
 from ..kernels.cpu.moves import BATCH, FIELDS, MoveColumns, MoveRows, open_rows
@@ -83,31 +85,35 @@ class CpuMoves:
     group: NDArray[np.int64]
     V: int
 
-    def gibbs_shear(self, rows: GibbsRows, columns: GibbsColumns, noise: ShearNoise) -> tuple[GibbsRows, Array]:
+    def gibbs_shear(self, rows: GibbsRows, columns: GibbsColumns, noise: ShearNoise) -> tuple[GibbsRows, Array, Array]:
         after, blocks, sums, own, slab = self._open(rows, columns)
         batch = noise.step.shape[2] if len(self.move_parts) > 1 or self.exchange is not HERE else 1
-        self._decide(shear_directions, blocks, sums, own, slab, batch, *noise)
-        return after, own.F
+        self._decide(shear_directions, blocks, sums, own, slab, self._slab()[1], batch, *noise)
+        return after, own.F, own.phi if len(columns.phi) else columns.phi
 
     def gibbs_rotate(
         self, rows: GibbsRows, columns: GibbsColumns, noise: RotationNoise
-    ) -> tuple[GibbsRows, Array, Array]:
+    ) -> tuple[GibbsRows, Array, Array, Array]:
         after, blocks, sums, own, slab = self._open(rows, columns)
-        self._decide(rotate_pairs, blocks, sums, own, slab, *noise)
-        return after, own.F, slab.reshape(columns.alpha.shape)
+        self._decide(rotate_pairs, blocks, sums, own, slab, self._slab()[1], *noise)
+        return after, own.F, slab.reshape(columns.alpha.shape), own.phi if len(columns.phi) else columns.phi
 
     def gibbs_columns(
         self, rows: GibbsRows, columns: GibbsColumns, noise: ColumnNoise
     ) -> tuple[GibbsRows, Array, Array]:
-        prior, V = self.prior, self.V
+        V = self.V
         after, blocks, sums, own, slab = self._open(rows, columns)
         logit = columns.logit.copy()
-        learnt = isinstance(prior.inclusion, Beta) and len(logit) == V and not len(rows.member)
-        sizes = prior.group_sizes if V > 1 else np.array([float(self.data.n_rows or self.data.n_features)])
-        hyper, constant = slab_constants(prior, sizes)
+        learnt = isinstance(self.prior.inclusion, Beta) and len(logit) == V and not len(rows.member)
+        sizes, hyper, constant = self._slab()
         rates = logit if learnt else np.zeros((V, logit.shape[1]))
         self._decide(draw_columns, blocks, sums, own, slab, rates, learnt, sizes, hyper, constant, *noise)
         return after, slab.reshape(columns.alpha.shape), logit
+
+    def _slab(self) -> tuple[Array, Array, Array]:
+        """(V,) features in each group, and `slab_constants` of these."""
+        sizes = self.prior.group_sizes if self.V > 1 else np.array([float(self.data.n_rows or self.data.n_features)])
+        return sizes, *slab_constants(self.prior, sizes)
 
     def gibbs_precisions(
         self, rows: GibbsRows, columns: GibbsColumns, noise: PrecisionNoise
@@ -128,7 +134,8 @@ class CpuMoves:
             return (self.blocks.problems[b], L[part], tau[part], *self.blocks.of_tiles(tiles, b, own))
 
         ((C, M),) = self.passes.run(weighted_sums, self.move_rounds, args, [tiles], needed=True)
-        M = np.eye(K) + M
+        prior = inverse_of(columns.phi, K, NUMPY)
+        M = prior + M
         logit, slab = self._logit_rows(columns.logit, rows), columns.alpha.reshape(K, -1)
         state, mine = np.zeros((2, K, K)), slice(self.data.first, self.data.first + G)
         end, done, everyone = noise.start + noise.n_rows, 0, self.data.n_rows or G
@@ -142,7 +149,7 @@ class CpuMoves:
                 done += last - first
                 C, M, state = self.exchange.pass_on(turn, (C, M, state))
         F = np.empty(noise.normal.shape)
-        draw_shared(C, M - np.eye(K), np.ones(N), noise.normal, F)
+        draw_shared(C, M - prior, np.ones(N), prior, noise.normal, F)
         return rows._replace(Z=Z, L=L, tau=tau), F
 
     @computed
@@ -191,7 +198,9 @@ class CpuMoves:
         (G, K), take = rows.L.shape, self.memory.take
         F = columns.F.copy()
         weighted = np.ascontiguousarray((F * columns.weight).T)
-        own = MoveColumns(F, np.ascontiguousarray(F.T), weighted, weighted.T @ F.T, F @ F.T)
+        phi = columns.phi.copy() if len(columns.phi) else np.zeros((0, 0))
+        inverse = np.ascontiguousarray(np.linalg.inv(phi))
+        own = MoveColumns(F, np.ascontiguousarray(F.T), weighted, weighted.T @ F.T, F @ F.T, phi, inverse)
         after = rows._replace(Z=take(G, K, dtype=np.int8), L=take(G, K))
         logit = self._logit_rows(columns.logit, rows)
         B, sums, before_us = take(G, K), take(self.blocks.all_tiles, 2 * BATCH), self.blocks.first_tile

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import NUMPY
 from ..data import Data
 from ..data.tiles import Tree
 from ..kernels.contract import Array, Sums, VIColumns
+from ..kernels.correlation import prior_precision
 from ..kernels.cpu import columns as column_kernels
 from ..kernels.cpu import sample_lanes
 from ..kernels.cpu.lanes import LANES
@@ -55,30 +57,31 @@ class CpuSamples:
     def vi_activations(self, columns: VIColumns, sums: Sums, weight: Array) -> tuple[Array, Array]:
         K, N = columns.f_mean.shape
         mean = np.empty((K, N))
-        common = (sums.LY, sums.LL, sums.LL_share, weight)
+        prior = prior_precision(columns, NUMPY)
+        common = (sums.LY, sums.LL, sums.LL_share, weight, prior)
         if columns.f_var.ndim == 2:
             variance = np.empty((K, N))
             if self.masked:
                 rest = (columns.f_mean, *common, mean, variance)
                 self._over_samples(column_kernels.independent_each, K * K, rest)
             else:
-                column_kernels.independent_shared(columns.f_mean, sums.LY, sums.LL, weight, mean, variance)
+                column_kernels.independent_shared(columns.f_mean, sums.LY, sums.LL, weight, prior, mean, variance)
             return mean, variance
         covariance = self.memory.take(len(columns.f_var), K, K)
         if len(covariance) < N:
-            column_kernels.joint_shared(sums.LY, sums.LL, weight, mean, covariance)
+            column_kernels.joint_shared(sums.LY, sums.LL, weight, prior, mean, covariance)
         else:
             self._over_samples(sample_lanes.joint_each, 2 * K**3, (*common, mean, covariance))
         return mean, covariance
 
-    def gibbs_activations(self, sums: Sums, weight: Array, normal: Array) -> Array:
+    def gibbs_activations(self, sums: Sums, weight: Array, prior: Array, normal: Array) -> Array:
         K, _ = normal.shape
         F = np.empty(normal.shape)
         if self.masked or self.prior.noise == "sample":
-            rest = (sums.LY, sums.LL, sums.LL_share, weight, normal, F)
+            rest = (sums.LY, sums.LL, sums.LL_share, weight, prior, normal, F)
             self._over_samples(sample_lanes.draw_each, K**3 / 3, rest)
         else:
-            column_kernels.draw_shared(sums.LY, sums.LL, weight, normal, F)
+            column_kernels.draw_shared(sums.LY, sums.LL, weight, prior, normal, F)
         return F
 
     def _shares(self, kernel: Callable[..., None], rows: Callable[[int], tuple[Any, ...]]) -> Array:

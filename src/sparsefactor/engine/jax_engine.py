@@ -115,10 +115,10 @@ class JaxEngine(JaxMoves, JaxVerbs):
         return own, Sums(sums.LY, sums.LL, sums.LL_share, active, l2, joint=GibbsTerms(*map(float, joint)))
 
     @with_64_bits
-    def gibbs_activations(self, sums: Sums, weight: Array, normal: Array) -> Array:
+    def gibbs_activations(self, sums: Sums, weight: Array, prior: Array, normal: Array) -> Array:
         """A draw of F, as a NumPy array."""
         each = each_sample(self.kind, self.prior)
-        return np.asarray(drawn_activations(needed(None, sums)[1], weight, normal, each=each))
+        return np.asarray(drawn_activations(needed(None, sums)[1], weight, prior, normal, each=each))
 
 
 def lists_missing(data: Data) -> bool:
@@ -196,5 +196,5 @@ def unnamed(message: Message) -> Message:
 
 def needed(columns: VIColumns | None, sums: Sums) -> tuple[Any, Sums]:
     """What the activations' step looks at."""
-    own = None if columns is None else VIColumns(columns.f_mean, columns.f_var, *(np.zeros(0),) * 6)
+    own = None if columns is None else VIColumns(columns.f_mean, columns.f_var, *(np.zeros(0),) * 6, phi=columns.phi)
     return own, Sums(sums.LY, sums.LL, sums.LL_share, np.zeros(0), np.zeros(0), VITerms(), GibbsTerms())

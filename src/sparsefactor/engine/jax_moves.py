@@ -44,18 +44,24 @@ class JaxMoves:
         return self.asked(data_products, GibbsColumns(columns.F, NONE, NONE, columns.weight, NONE), join=1)
 
     @with_64_bits
-    def gibbs_shear(self, rows: GibbsRows, columns: GibbsColumns, noise: ShearNoise) -> tuple[GibbsRows, Array]:
-        """New rows and F (K, N), on the device, after shears (2.11)."""
-        Z, L, F = shear(self.problem, self.products(columns), free(rows), columns, noise, kind=self.kind)
-        return rows._replace(Z=Z, L=L), F
+    def gibbs_shear(self, rows: GibbsRows, columns: GibbsColumns, noise: ShearNoise) -> tuple[GibbsRows, Array, Array]:
+        """New rows, F (K, N), on the device, and phi after shears (2.11)."""
+        args = self.products(columns), free(rows), columns, noise, self.hyper()
+        Z, L, F, phi = shear(self.problem, *args, kind=self.kind)
+        return rows._replace(Z=Z, L=L), F, np.array(phi)
 
     @with_64_bits
     def gibbs_rotate(
         self, rows: GibbsRows, columns: GibbsColumns, noise: RotationNoise
-    ) -> tuple[GibbsRows, Array, Array]:
-        """New rows, F (K, N), on the device, and alpha (K, V?) after rotations (2.10)."""
-        Z, L, F, alpha = rotate(self.problem, self.products(columns), free(rows), columns, noise, kind=self.kind)
-        return rows._replace(Z=Z, L=L), F, np.array(alpha)
+    ) -> tuple[GibbsRows, Array, Array, Array]:
+        """New rows, F (K, N), on the device, alpha (K, V?) and phi after rotations (2.10)."""
+        args = self.products(columns), free(rows), columns, noise, self.hyper()
+        Z, L, F, alpha, phi = rotate(self.problem, *args, kind=self.kind)
+        return rows._replace(Z=Z, L=L), F, np.array(alpha), np.array(phi)
+
+    def hyper(self) -> tuple[Array, Array]:
+        """Shape and rate of the prior on slab precisions."""
+        return np.asarray(self.prior.loading_shape, np.float64), np.asarray(self.prior.loading_rate, np.float64)
 
     @with_64_bits
     def gibbs_columns(

@@ -104,6 +104,7 @@ class JaxGibbs:
                 logit=columns.logit,
                 weight=columns.weight if self.weighted else NONE,
                 scale=np.column_stack([columns.scale, columns.alpha]),
+                phi=columns.phi,
             ),
             np.array([*key, sweep, power], np.float64),
             NONE if normal is None else normal,

@@ -17,9 +17,10 @@ from ..kernels.columns import (
     vi_message,
 )
 from ..kernels.contract import NONE, GibbsColumns, GibbsRows, GibbsTerms, Message, RowStream, Sums, VIColumns, VIRows
+from ..kernels.correlation import inverse_of
 from ..kernels.jax.activations import draw_activations, vi_activations
 from ..kernels.jax.gibbs_rows import gibbs_row_pass
-from ..kernels.jax.library import jax, jnp
+from ..kernels.jax.library import JAX, jax, jnp
 from ..kernels.jax.noise import normals
 from ..kernels.jax.problem import Kind, Problem
 from ..kernels.jax.vi_modules import module_row_pass
@@ -35,7 +36,9 @@ def column_step(arrays: Any, columns: VIColumns, sums: Sums, static: Static, res
     fixed, inclusion = (joined(*both) for both in zip(static, arrays, strict=True))
     f_mean, f_var = vi_activations(columns, sums, noise_mean(columns, fixed))
     columns = after_activations(columns._replace(f_mean=f_mean, f_var=f_var), sums, inclusion, fixed)
-    return rescaled(columns, fixed) if rescale else (columns, jnp.ones(f_mean.shape[0]))
+    if rescale:
+        return rescaled(columns, fixed)
+    return columns, jnp.ones(f_mean.shape[0])
 
 
 @partial(jax.jit, static_argnames=("static", "kind"))
@@ -66,7 +69,8 @@ def row_terms(arrays: Any, columns: VIColumns, sums: Sums, static: Static) -> An
 def parted(values: Any) -> tuple[Static, dict[str, Any]]:
     """What a compilation depends on, and the arrays and numbers that it does not depend on."""
     own = values._asdict()
-    arrays = {name: value for name, value in own.items() if isinstance(value, float | np.ndarray | jax.Array)}
+    arrays = {name: v for name, v in own.items() if isinstance(v, float | np.ndarray | jax.Array)}
+    arrays.pop("correlation_df", None)  # which branch is compiled depends on it
     return (type(values), *((name, value) for name, value in own.items() if name not in arrays)), arrays
 
 
@@ -94,7 +98,7 @@ def gibbs_step(
     """
     told, stream, weight = gibbs_message(arrays, columns, words, static, kind)
     rows, sums = gibbs_row_pass(problem, rows, told, stream, kind)
-    return rows, *gibbs_ended(arrays, sums, stream, weight, normal, static, each)
+    return rows, *gibbs_ended(arrays, sums, stream, weight, columns.phi, normal, static, each)
 
 
 @partial(jax.jit, static_argnames=("static", "kind"))
@@ -113,13 +117,13 @@ def gibbs_message(
 
 @partial(jax.jit, static_argnames=("static", "each"))
 def gibbs_ended(
-    arrays: Any, sums: Sums, stream: RowStream, weight: Any, normal: Any, static: Static, each: bool
+    arrays: Any, sums: Sums, stream: RowStream, weight: Any, phi: Any, normal: Any, static: Static, each: bool
 ) -> tuple[Any, Sums, Any]:
     """F, what the columns need of the rows, and what the host looks at."""
     K, N = sums.LY.shape
     if not normal.shape[0]:
         normal = normals(stream, jnp.arange(K)[:, None], jnp.arange(N), STREAM_F)
-    F = draw_activations(sums, weight, normal, each)
+    F = draw_activations(sums, weight, inverse_of(phi, K, JAX), normal, each)
     own = explained(F, sums, joined(static, arrays))
     small = (sums.active, sums.l2, jnp.stack(sums.joint), own, jnp.sum(F**2, axis=1))
     small = jnp.concatenate([*map(jnp.ravel, small), jnp.max(jnp.abs(F))[None]])

@@ -181,7 +181,7 @@ class StreamedGibbs(JaxGibbs):
         """`gibbs_step`."""
         message, stream, weight = gibbs_message(self.arrays, columns, words, static=self.static, kind=self.kind)
         after, sums = self.engine.passed(gibbs_pass, rows, message, stream)
-        ended = gibbs_ended(self.arrays, sums, stream, weight, normal, static=self.static, each=self.each)
+        ended = gibbs_ended(self.arrays, sums, stream, weight, columns.phi, normal, static=self.static, each=self.each)
         return after, *ended
 
 

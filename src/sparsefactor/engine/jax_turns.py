@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..arrays import NUMPY
 from ..kernels.contract import NONE, Array, GibbsColumns, GibbsRows, PrecisionNoise, Sums
+from ..kernels.correlation import inverse_of
 from ..kernels.jax.activations import drawn_activations
 from ..kernels.jax.gibbs_rows import gibbs_logit
 from ..kernels.jax.library import host, jax, jnp
@@ -40,19 +42,21 @@ def in_turn(engine: Any, rows: GibbsRows, columns: GibbsColumns, noise: Precisio
     Y = engine.data_rows(turn)
     rest = taken(engine.problem, rows._replace(L=L), columns.logit, turn, Y, C, kind=engine.kind)
     own = Taken(*map(np.array, host(rest)))
-    M = drawn(own, turn, engine.prior, columns.alpha, noise)
+    M = drawn(own, turn, engine.prior, columns, noise)
     Z, L, tau = put_back(rows.Z, L, rows.tau, turn, own.Z, own.L, own.tau)
-    sums = Sums(own.C, M - np.eye(len(M)), np.zeros((0, *M.shape)), NONE, NONE)
-    return Z, L, tau, drawn_activations(sums, np.ones(own.C.shape[1]), noise.normal, each=False)
+    sums = Sums(own.C, M, np.zeros((0, *M.shape)), NONE, NONE)
+    inverse = inverse_of(columns.phi, len(M), NUMPY)
+    return Z, L, tau, drawn_activations(sums, np.ones(own.C.shape[1]), inverse, noise.normal, each=False)
 
 
-def drawn(own: Taken, turn: Any, prior: Prior, alpha: Array, noise: PrecisionNoise) -> Array:
-    """The rows one after the other, in place; C follows them, and so does I + M, which is returned."""
+def drawn(own: Taken, turn: Any, prior: Prior, columns: GibbsColumns, noise: PrecisionNoise) -> Array:
+    """The rows one after the other, in place; C follows them, and so does M, which is returned."""
     from ..kernels.cpu.precision import draw_precisions
     from ..kernels.cpu.tiles import Problem as HostProblem
 
     K, n = len(own.M), len(turn)
-    M, state, slab = np.eye(K) + own.M, np.zeros((2, K, K)), np.ascontiguousarray(alpha.reshape(K, -1))
+    inverse, alpha = inverse_of(columns.phi, K, NUMPY), columns.alpha
+    M, state, slab = inverse + own.M, np.zeros((2, K, K)), np.ascontiguousarray(alpha.reshape(K, -1))
     empty = np.zeros(0, np.int32)
     wrapped = int(np.argmin(turn))  # where the first row follows the last
     for part in (slice(0, wrapped), slice(wrapped, n)):
@@ -77,7 +81,7 @@ def drawn(own: Taken, turn: Any, prior: Prior, alpha: Array, noise: PrecisionNoi
         )
         state_of = own.Z[part], own.L[part], own.tau[part], own.C, M, state
         draw_precisions(0, part.stop - part.start, part.start, some, *state_of, slab, own.logit[part], noise.stream)
-    return M
+    return M - inverse
 
 
 @partial(jax.jit, static_argnames="kind")

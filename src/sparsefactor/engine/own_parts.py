@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import NUMPY
 from ..computed import computed
 from ..data import Data
 from ..data.patterns import Patterns, patterns_of
 from ..kernels.contract import Array, GibbsColumns, GibbsRows, PrecisionNoise
+from ..kernels.correlation import inverse_of
 from ..kernels.cpu.own_parts import draw_parts
 from ..kernels.cpu.own_slices import FIELDS
 from ..model import Prior
@@ -91,6 +93,7 @@ class OwnParts:
             (Z, L, tau),
             base,
             columns.alpha.reshape(K, -1),
+            inverse_of(columns.phi, K, NUMPY),
             np.ascontiguousarray(logit),
             noise.stream,
             np.ascontiguousarray(noise.normal[:, order]),

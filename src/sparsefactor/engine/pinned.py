@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.linalg import block_diag
 from scipy.special import digamma, gammaln
 
 from ..computed import computed
@@ -41,11 +42,12 @@ from ..model import Beta, Prior
 
 
 def extended(prior: Prior, d: int) -> Prior:
-    """The prior with d factors more."""
+    """The prior with d factors more, of whose correlations the engine inside need not know."""
     inclusion = prior.inclusion
     if not isinstance(inclusion, Beta) and inclusion.ndim:
         inclusion = np.concatenate([inclusion, np.full((*inclusion.shape[:-1], d), 0.5)], axis=-1)
-    return replace(prior, n_factors=prior.K + d, inclusion=inclusion, factor_names=None)
+    changed: dict[str, Any] = {"inclusion": inclusion, "factor_names": None, "factor_correlation": "none"}
+    return replace(prior, n_factors=prior.K + d, **changed)
 
 
 class PinnedNoise(NamedTuple):
@@ -88,8 +90,8 @@ class Pinned(RowVerbs):
 
     @property
     def moves(self) -> tuple[str, ...]:
-        """Those of the engine inside; what belongs to one feature where it can be drawn beside given activations."""
-        others = tuple(name for name in self.inner.moves if name != "noise")
+        """What belongs to one feature is among them where it can be drawn beside given activations."""
+        others = tuple(name for name in super().moves if name != "noise")
         return others if self.own_precisions is None else (*others, "noise")
 
     @computed
@@ -203,6 +205,9 @@ class Pinned(RowVerbs):
             rows.member,
         )
 
+    def free_phi(self, phi: Array) -> Array:
+        return phi[: self.K, : self.K] if len(phi) else phi
+
     def whole_columns(self, columns: GibbsColumns, rows: GibbsRows) -> GibbsColumns:
         """For moves, which leave the directions' loadings as they are, whatever their precisions."""
         return GibbsColumns(
@@ -211,6 +216,7 @@ class Pinned(RowVerbs):
             logit=self.pad(columns.logit, CERTAIN, axis=-1),
             weight=columns.weight,
             scale=self.pad(columns.scale, 1.0),
+            phi=block_diag(columns.phi, np.eye(self.d)) if len(columns.phi) else columns.phi,
         )
 
     # ---- variational inference --------------------------------------------------------------------------------
@@ -275,19 +281,19 @@ class Pinned(RowVerbs):
         )
         return free, self.free_sums(sums._replace(joint=joint))
 
-    def gibbs_activations(self, sums: Sums, weight: Array, normal: Array) -> Array:
-        return self.inner.gibbs_activations(sums, weight, normal)
+    def gibbs_activations(self, sums: Sums, weight: Array, prior: Array, normal: Array) -> Array:
+        return self.inner.gibbs_activations(sums, weight, prior, normal)
 
-    def gibbs_shear(self, rows: GibbsRows, columns: GibbsColumns, noise: ShearNoise) -> tuple[GibbsRows, Array]:
+    def gibbs_shear(self, rows: GibbsRows, columns: GibbsColumns, noise: ShearNoise) -> tuple[GibbsRows, Array, Array]:
         still = noise._replace(step=self.pad(noise.step, 0.0, axis=1), log_uniform=self.pad(noise.log_uniform, 0.0, 1))
-        new, F = self.inner.gibbs_shear(self.whole_rows(rows), self.whole_columns(columns, rows), still)
-        return self.free_rows(new), np.ascontiguousarray(F[: self.K])
+        new, F, phi = self.inner.gibbs_shear(self.whole_rows(rows), self.whole_columns(columns, rows), still)
+        return self.free_rows(new), np.ascontiguousarray(F[: self.K]), self.free_phi(phi)
 
     def gibbs_rotate(
         self, rows: GibbsRows, columns: GibbsColumns, noise: RotationNoise
-    ) -> tuple[GibbsRows, Array, Array]:
-        new, F, alpha = self.inner.gibbs_rotate(self.whole_rows(rows), self.whole_columns(columns, rows), noise)
-        return self.free_rows(new), np.ascontiguousarray(F[: self.K]), alpha[: self.K]
+    ) -> tuple[GibbsRows, Array, Array, Array]:
+        new, F, alpha, phi = self.inner.gibbs_rotate(self.whole_rows(rows), self.whole_columns(columns, rows), noise)
+        return self.free_rows(new), np.ascontiguousarray(F[: self.K]), alpha[: self.K], self.free_phi(phi)
 
     def gibbs_columns(
         self, rows: GibbsRows, columns: GibbsColumns, noise: ColumnNoise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..kernels.contract import Array, Climber, ELBOTerms, Sums, VIColumns, VIRows, VITerms
+from ..kernels.correlation import log_constant
 from ..kernels.cpu.tiles import Problem
 from ..kernels.cpu.vi_climb import Pace, Slots, small_climb
 from ..kernels.cpu.vi_rows import FactorMajor
@@ -32,6 +33,8 @@ def constants_of(problem: Problem, prior: Prior, row_terms: VITerms) -> Constant
         log_out=log_out,
         logit=logit,
         row_terms=np.array(row_terms),
+        correlation_df=prior.correlation_df,
+        correlation_constant=log_constant(prior.K, prior.correlation_df) if prior.correlation_df else 0.0,
         n=float(N),
         ones=np.ones(N),
         no_share=np.zeros((0, 0)),
@@ -42,6 +45,11 @@ def constants_of(problem: Problem, prior: Prior, row_terms: VITerms) -> Constant
 def way_of(climber: Climber, trace: Array) -> list[tuple[int, float]]:
     """Iterations in all and the ELBO after each step of a climb, of which the kernel noted its own."""
     return list(zip((climber.iterations + trace[:, 0].astype(np.intp)).tolist(), trace[:, 1].tolist(), strict=True))
+
+
+def matrix(phi: Array) -> Array:
+    """(K, K) or (0, 0) of the columns' phi, (K, K) or (0,)."""
+    return np.ascontiguousarray(phi).reshape(len(phi), -1) if len(phi) else np.zeros((0, 0))
 
 
 class SmallVI:
@@ -68,15 +76,16 @@ class SmallVI:
     def next_columns(self, rows: VIRows, columns: VIColumns, sums: Sums, rescale: bool) -> tuple[VIColumns, Array]:
         K, N = columns.f_mean.shape
         f_mean, f_var = np.empty((K, N)), np.empty((1, K, K) if self.joint else (K, N))
-        small = np.empty((5, K))
+        small, phi = np.empty((5, K)), np.empty((len(columns.phi),) * 2)
         G, spread = float(self.problem.Y.shape[0]), f_var[0] if self.joint else f_var
-        known = (columns.f_mean, sums.LY, sums.LL, sums.active, sums.l2, G, self.constants)
-        small_columns(*known, self.joint, rescale, f_mean, spread, small)
+        known = (columns.f_mean, matrix(columns.phi), sums.LY, sums.LL, sums.active, sums.l2, G, self.constants)
+        small_columns(*known, self.joint, rescale, f_mean, spread, small, phi)
         alpha_shape, alpha_rate, pi_a, pi_b, scale = small
         if not self.learnt:
             pi_a, pi_b = columns.pi_a, columns.pi_b
         empty = columns.tau_shape
-        return VIColumns(f_mean, f_var, empty, empty, alpha_shape, alpha_rate, pi_a, pi_b), scale
+        new = VIColumns(f_mean, f_var, empty, empty, alpha_shape, alpha_rate, pi_a, pi_b)
+        return new._replace(phi=phi if len(phi) else columns.phi), scale
 
     def finish(self, rows: VIRows, columns: VIColumns, scale: Array) -> tuple[VIRows, Sums, ELBOTerms, float]:
         K, N = columns.f_mean.shape
@@ -85,12 +94,13 @@ class SmallVI:
         block = self.memory.take(3 * K + 1, G)
         mu, s2, eta = block[:K], block[K : 2 * K], block[2 * K : 3 * K]
         after = FactorMajor(mu, s2, eta, block[3 * K])
-        LY, LL, small, terms = np.empty((K, N)), np.empty((K, K)), np.empty(2 * K + 3), np.empty(6)
+        LY, LL, small, terms = np.empty((K, N)), np.empty((K, K)), np.empty(2 * K + 3), np.empty(7)
         space = self._space(K)
         hold_single_blas_thread()
         elbo = small_finish(
             columns.f_mean,
             columns.f_var[0] if self.joint else columns.f_var,
+            matrix(columns.phi),
             self.joint,
             columns.alpha_shape,
             columns.alpha_rate,
@@ -118,14 +128,16 @@ class SmallVI:
         slots = Slots(
             f_mean=np.empty((2, K, N)),
             spread=np.empty((2, K, K)),
+            phi=np.empty((2, len(columns.phi), len(columns.phi))),
             small=np.empty((2, 5, K)),
             LY=np.empty((2, K, N)),
             LL=np.empty((2, K, K)),
             sums=np.empty((2, 2 * K + 3)),
-            terms=np.empty((2, 6)),
+            terms=np.empty((2, 7)),
             rows=np.empty((2, 3 * K + 1, G)),
         )
         slots.f_mean[0], slots.spread[0], slots.LY[0], slots.LL[0] = columns.f_mean, columns.f_var[0], sums.LY, sums.LL
+        slots.phi[0] = matrix(columns.phi)
         slots.sums[0, :K], slots.sums[0, K : 2 * K], slots.sums[0, 2 * K :] = sums.active, sums.l2, sums.elbo
         slots.small[0, 0], slots.small[0, 1], slots.terms[0] = columns.alpha_shape, columns.alpha_rate, terms
         if self.learnt:
@@ -143,10 +155,11 @@ class SmallVI:
         mu, s2, eta, tau = block[:K], block[K : 2 * K], block[2 * K : 3 * K], block[3 * K]
         small, empty = slots.small[now], columns.tau_shape
         pi = (small[2], small[3]) if self.learnt else own[:2]
+        phi = slots.phi[now] if len(columns.phi) else columns.phi
         counts, terms = slots.sums[now], VITerms(*slots.sums[now, 2 * K :].tolist())
         state = (
             VIRows(mu.T, s2.T, eta.T, tau),
-            VIColumns(slots.f_mean[now], slots.spread[now][None], empty, empty, small[0], small[1], *pi),
+            VIColumns(slots.f_mean[now], slots.spread[now][None], empty, empty, small[0], small[1], *pi, phi=phi),
             Sums(slots.LY[now], slots.LL[now], self.no_share, counts[:K], counts[K : 2 * K], elbo=terms),
             ELBOTerms(*slots.terms[now].tolist()),
             float(elbo),

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import NUMPY
 from ..kernels.contract import (
     TRIES,
     ColumnNoise,
@@ -20,6 +21,7 @@ from ..kernels.contract import (
     ShearNoise,
     Sums,
 )
+from ..kernels.correlation import inverse_of
 from ..kernels.cpu.gibbs_run import small_run
 from ..kernels.cpu.gibbs_small import Slab, SweepSpace, small_sweep, sweep_space
 from ..kernels.cpu.tiles import Problem
@@ -74,6 +76,7 @@ class SmallGibbs:
             space,
             (rows.Z, rows.L, rows.tau),
             (np.ascontiguousarray(columns.F), columns.alpha, columns.logit, columns.weight, columns.scale),
+            inverse_of(columns.phi, K, NUMPY),
             float(power),
             self.each,
             self.slab,

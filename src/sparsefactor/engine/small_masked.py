@@ -17,7 +17,7 @@ from ..kernels.cpu.vi_small_masked import masked_columns, slid_rows
 from ..model import Beta, Prior
 from .blas import hold_single_blas_thread
 from .by_factor import by_factor
-from .small import constants_of, way_of
+from .small import constants_of, matrix, way_of
 
 if TYPE_CHECKING:
     from .cpu import CpuEngine
@@ -52,14 +52,15 @@ class SmallMaskedVI:
     def next_columns(self, rows: VIRows, columns: VIColumns, sums: Sums, rescale: bool) -> tuple[VIColumns, Array]:
         K, known = len(columns.f_mean), self.known
         f_mean, f_var = self.inner.vi_activations(columns, sums, known.constants.ones)
-        small, slide = np.empty((5, K)), np.empty((K, len(known.basis)))
+        small, slide, phi = np.empty((5, K)), np.empty((K, len(known.basis))), np.empty((len(columns.phi),) * 2)
         own = (by_factors(rows), known.observed, sums.active, sums.l2, known.constants, known.basis)
-        masked_columns(*own, rescale, f_mean, f_var, slide, small)
+        masked_columns(*own, rescale, matrix(columns.phi), f_mean, f_var, slide, small, phi)
         alpha_shape, alpha_rate, pi_a, pi_b, scale = small
         if not self.learnt:
             pi_a, pi_b = columns.pi_a, columns.pi_b
         empty = columns.tau_shape
-        new = VIColumns(f_mean, f_var, empty, empty, alpha_shape, alpha_rate, pi_a, pi_b)
+        phi = phi if len(phi) else columns.phi
+        new = VIColumns(f_mean, f_var, empty, empty, alpha_shape, alpha_rate, pi_a, pi_b, phi=phi)
         return new._replace(slide=slide if rescale and slide.size else NONE), scale
 
     def finish(self, rows: VIRows, columns: VIColumns, scale: Array) -> tuple[VIRows, Sums, ELBOTerms, float]:
@@ -68,13 +69,13 @@ class SmallMaskedVI:
         before, after = self._whole(rows, columns.slide), take(3 * D + 1, G)
         mu, s2, eta, tau = after[:D], after[D : 2 * D], after[2 * D : 3 * D], after[3 * D]
         LY, LL, shift, LL_share = np.empty((K, N)), np.empty((K, K)), np.empty(N if d else 0), take(N, K, K)
-        sums, terms = np.empty(2 * K + 3), np.empty(6)
+        sums, terms = np.empty(2 * K + 3), np.empty(7)
         space = self._space(D)
         hold_single_blas_thread()
         pi = (columns.pi_a, columns.pi_b) if self.learnt else (scale, scale)
         small = np.array([columns.alpha_shape, columns.alpha_rate, *pi, scale])
         f_var = np.ascontiguousarray(columns.f_var)
-        own = (columns.f_mean, f_var, small, columns.pi_a, columns.pi_b, self.learnt, self.known)
+        own = (columns.f_mean, f_var, matrix(columns.phi), small, columns.pi_a, columns.pi_b, self.learnt, self.known)
         out = (LY, LL, LL_share, shift, sums, terms)
         data = (self.problem, *self.inner.halves)
         elbo = masked_pass(*own, data, before, FactorMajor(mu, s2, eta, tau), space, out)
@@ -95,17 +96,18 @@ class SmallMaskedVI:
         slots = MaskedSlots(
             f_mean=np.empty((2, K, N)),
             spread=take(2, N, K, K),
+            phi=np.empty((2, len(columns.phi), len(columns.phi))),
             small=np.empty((2, 5, K)),
             LY=np.empty((2, K, N)),
             LL=np.empty((2, K, K)),
             LL_share=take(2, N, K, K),
             shift=np.empty((2, N if d else 0)),
             sums=np.empty((2, 2 * K + 3)),
-            terms=np.empty((2, 6)),
+            terms=np.empty((2, 7)),
             rows=take(2, 3 * D + 1, G),
         )
         slots.f_mean[0], slots.spread[0], slots.LY[0], slots.LL[0] = columns.f_mean, columns.f_var, sums.LY, sums.LL
-        slots.LL_share[0], slots.terms[0] = sums.LL_share, terms
+        slots.LL_share[0], slots.terms[0], slots.phi[0] = sums.LL_share, terms, matrix(columns.phi)
         if d:
             slots.shift[0] = sums.shift
         slots.sums[0, :K], slots.sums[0, K : 2 * K], slots.sums[0, 2 * K :] = sums.active, sums.l2, sums.elbo
@@ -127,9 +129,10 @@ class SmallMaskedVI:
             new = new._replace(base=block[K:D].T, base_var=block[D + K : 2 * D].T)
         small, empty = slots.small[now], columns.tau_shape
         pi = (small[2], small[3]) if self.learnt else own[:2]
+        phi = slots.phi[now] if len(columns.phi) else columns.phi
         state = (
             new,
-            VIColumns(slots.f_mean[now], slots.spread[now], empty, empty, small[0], small[1], *pi),
+            VIColumns(slots.f_mean[now], slots.spread[now], empty, empty, small[0], small[1], *pi, phi=phi),
             sums_of(slots.LY[now], slots.LL[now], slots.LL_share[now], slots.shift[now], slots.sums[now]),
             ELBOTerms(*slots.terms[now].tolist()),
             float(elbo),

@@ -24,6 +24,7 @@ from ..kernels.contract import (
 )
 from ..kernels.noise import row_stream
 from ..kernels.protocol import Engine
+from .correlation import contract, expand
 from .inclusion import clipped, positive
 from .state import GibbsState
 
@@ -68,8 +69,9 @@ class RotationMove:
         noise = self.noise(gibbs, state, rng)
         if noise is None:
             return state
-        rows, F, alpha = gibbs.engine.gibbs_rotate(state.rows, gibbs.columns(state), noise)
-        return state._replace(rows=rows, F=F, alpha=alpha, scale=np.ones(len(alpha)))
+        state = expand(state, gibbs.prior.correlation_df, rng)
+        rows, F, alpha, phi = gibbs.engine.gibbs_rotate(state.rows, gibbs.columns(state), noise)
+        return contract(state._replace(rows=rows, F=F, alpha=alpha, scale=np.ones(len(alpha)), phi=phi))
 
     def noise(self, gibbs: Gibbs, state: GibbsState, rng: np.random.Generator) -> RotationNoise | None:
         K, G = len(state.alpha), gibbs.data.n_features
@@ -109,8 +111,9 @@ class ShearMove:
         noise = self.noise(gibbs, state, rng)
         if noise is None:
             return state
-        rows, F = gibbs.engine.gibbs_shear(state.rows, gibbs.columns(state), noise)
-        return state._replace(rows=rows, F=F, scale=np.ones(len(F)))
+        state = expand(state, gibbs.prior.correlation_df, rng)
+        rows, F, phi = gibbs.engine.gibbs_shear(state.rows, gibbs.columns(state), noise)
+        return contract(state._replace(rows=rows, F=F, scale=np.ones(len(F)), phi=phi))
 
     def noise(self, gibbs: Gibbs, state: GibbsState, rng: np.random.Generator) -> ShearNoise | None:
         K, D = len(state.alpha), self.directions

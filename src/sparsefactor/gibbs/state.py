@@ -17,6 +17,7 @@ class GibbsState(NamedTuple):
     tau: Array  # (N,) column-wise noise precision, or (0,) for noise="feature"
     scale: Array  # (K,)
     w: Array = NONE  # (M,) the modules' weights, where there are several
+    phi: Array = NONE  # (K, K) correlations of the factors; none where they are uncorrelated
 
 
 class GibbsInfo(NamedTuple):

@@ -12,13 +12,16 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln
 
+from ..arrays import NUMPY
 from ..data import Data
 from ..densities import LOG_2PI, log_gamma_density
 from ..kernels.columns import explained, fixed_of, message, noise_posterior, slab_posterior
-from ..kernels.contract import Array, GibbsColumns, GibbsRows, Message, MoveNoise, Sums
+from ..kernels.contract import NONE, Array, GibbsColumns, GibbsRows, Message, MoveNoise, Sums
+from ..kernels.correlation import correlation_of, gaussian_density, inverse_of, log_prior
 from ..kernels.noise import column_generator
 from ..kernels.protocol import Engine, RunStart
 from ..model import Prior
+from .correlation import draw_correlation
 from .inclusion import inclusion_of, positive
 from .moves import Move, ScaleMove, in_one_call, noise_of
 from .run import LARGEST, rule_of
@@ -39,7 +42,8 @@ class Gibbs:
         self.column_noise = prior.noise != "feature"
         self.shortcut = engine.gibbs_shortcut()
         self.any_normals = any_normals and self.shortcut is not None and self.shortcut.draws_normals
-        self.moves_within = self.shortcut is not None and self.shortcut.takes_moves and in_one_call(self.moves)
+        within = self.shortcut is not None and self.shortcut.takes_moves and in_one_call(self.moves)
+        self.moves_within = within and not prior.correlation_df
         self.n_base = 0 if data.design is None else data.n_features * len(data.design.basis)  # loadings on directions
         if data.design is not None:
             C = data.design.basis[~data.design.learnt]
@@ -83,6 +87,8 @@ class Gibbs:
     ) -> tuple[GibbsState, Sums]:
         """A sweep's draw, and the sums over its rows. rng: of the columns, where it is not the sweep's own."""
         rng, within = rng or column_generator(key, sweep), MoveNoise()
+        if self.prior.correlation_df:
+            state = self.sample_phi(state, rng)
         due = [move for move in self.moves if sweep > 0 and sweep % move.every == 0]
         if self.moves_within:
             for move in due:
@@ -97,7 +103,7 @@ class Gibbs:
         tau = self.sample_tau(F, sums, rng)
         alpha = self.sample_alpha(sums, rng)
         rows, pi, w = self.inclusion.sample(state, rows, sums, rng)
-        return GibbsState(rows, F, alpha, pi, tau, np.ones(len(alpha)), w), sums
+        return GibbsState(rows, F, alpha, pi, tau, np.ones(len(alpha)), w, state.phi), sums
 
     def sample_rows_and_f(
         self,
@@ -118,6 +124,10 @@ class Gibbs:
         rows, sums = self.engine.gibbs_row_pass(state.rows, self.message(state, power), noise)
         return rows, self.sample_f(state, sums, power, rng), sums
 
+    def sample_phi(self, state: GibbsState, rng: np.random.Generator) -> GibbsState:
+        """The factors' correlations, and their scales, given the rest (2.19)."""
+        return draw_correlation(state, self.prior, self.prior.correlation_df, rng)
+
     def start(self, L: Array, F: Array) -> GibbsState:
         """A state around point values of L (G, K) and F (K, N); the first sweep redraws every row."""
         return self.begin(self.engine.gibbs_place(L), F)
@@ -135,7 +145,8 @@ class Gibbs:
         if self.column_noise:
             shape, rate = noise_posterior(self.engine.gibbs_column_rss(rows, F), self.fixed)
             tau = shape / rate
-        return GibbsState(rows, F.copy(), alpha, pi, tau, np.ones(K), w)
+        phi = correlation_of(F, self.prior.correlation_df) if self.prior.correlated else NONE
+        return GibbsState(rows, F.copy(), alpha, pi, tau, np.ones(K), w, phi)
 
     def message(self, state: GibbsState, power: float = 1.0) -> Message:
         """What the rows need of the columns (4.2)."""
@@ -144,7 +155,8 @@ class Gibbs:
 
     def columns(self, state: GibbsState) -> GibbsColumns:
         """What a move's rows need of the columns."""
-        return GibbsColumns(state.F, state.alpha, self.inclusion.logit(state), self.weight(state.tau), state.scale)
+        logit, weight = self.inclusion.logit(state), self.weight(state.tau)
+        return GibbsColumns(state.F, state.alpha, logit, weight, state.scale, state.phi)
 
     def rates(self, state: GibbsState) -> Array:
         """(K,) of inclusion, learnt or given."""
@@ -162,11 +174,12 @@ class Gibbs:
         values, vectors, turned = self.flat
         LL, base = self.engine.gibbs_products(state.rows, state.scale)
         normal = rng.standard_normal((len(state.F), len(values)))
-        precision = values + alpha * np.diagonal(LL)[:, None]
-        noise, linear = normal / np.sqrt(precision), state.F @ turned.T - alpha * (base[:, flat] @ vectors)
+        prior = inverse_of(state.phi, len(normal), NUMPY)
+        precision = np.diagonal(prior)[:, None] * values + alpha * np.diagonal(LL)[:, None]
+        noise, linear = normal / np.sqrt(precision), prior @ (state.F @ turned.T) - alpha * (base[:, flat] @ vectors)
         E = np.zeros(noise.shape)
         for k in range(len(E)):
-            E[k] = (linear[k] - alpha * (LL[k] @ E)) / precision[k] + noise[k]
+            E[k] = (linear[k] - alpha * (LL[k] @ E) - values * (prior[k] @ E)) / precision[k] + noise[k]
         slide = np.zeros((len(E), len(flat)))
         slide[:, flat] = state.scale[:, None] * (E @ vectors.T)
         return state._replace(F=state.F - E @ turned, rows=self.engine.gibbs_slide(state.rows, slide))
@@ -176,7 +189,8 @@ class Gibbs:
     def sample_f(self, state: GibbsState, sums: Sums, power: float, rng: np.random.Generator) -> Array:
         """F given the rest (2.5)."""
         weight = power * self.weight(state.tau)
-        F = self.engine.gibbs_activations(sums, weight, self.normals(rng))
+        prior = inverse_of(state.phi, self.prior.K, NUMPY)
+        F = self.engine.gibbs_activations(sums, weight, prior, self.normals(rng))
         check_size(float(np.abs(F).max(initial=0.0)))
         return F
 
@@ -211,8 +225,13 @@ class Gibbs:
         """log p(Y, L, Z, F, tau) of a state at scale one with these sums; alpha and pi are integrated out (2.14)."""
         prior, data = self.prior, self.data
         F, tau = state.F, state.tau
-        f2 = sums.f2.sum() + F.size * LOG_2PI if len(sums.f2) else np.sum(F**2 + LOG_2PI)
-        total = float(-0.5 * data.n_observed * LOG_2PI - 0.5 * f2)
+        total = -0.5 * data.n_observed * LOG_2PI
+        if prior.correlation_df:
+            inverse, moments = inverse_of(state.phi, prior.K, NUMPY), np.asarray(F @ F.T)
+            total += gaussian_density(state.phi, inverse, moments, float(F.shape[1]), NUMPY) - 0.5 * F.size * LOG_2PI
+            total += log_prior(state.phi, inverse, prior.correlation_df, NUMPY)
+        else:
+            total -= 0.5 * (sums.f2.sum() + F.size * LOG_2PI if len(sums.f2) else np.sum(F**2 + LOG_2PI))
         if self.column_noise:
             total += float(0.5 * data.column_count @ np.log(tau))
             total -= float(0.5 * tau @ (data.column_ss - self.explained(F, sums)))

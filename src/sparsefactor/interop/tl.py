@@ -12,7 +12,7 @@ from ..annotated import from_anndata, from_mudata
 from ..checks import checked_choice, checked_flag
 from ..data import stays_sparse
 from ..mcmc import sample
-from ..model import Prior, checked_prior
+from ..model import Beta, Prior, checked_prior
 from ..posterior import MCMCPosterior, VIPosterior
 from ..vi import fit_vi
 
@@ -27,6 +27,7 @@ def sparse_factors(
     n_factors: int | None = None,
     *,
     prior: Prior | None = None,
+    inclusion: float | Beta | None = None,
     inference: str = "vi",
     layer: str | None = None,
     mask_var: Any = None,
@@ -49,6 +50,8 @@ def sparse_factors(
         Maximum number of factors; or pass a prior. Without both, as many as parallel analysis finds.
     prior : Prior, optional
         By default inclusion is learnt.
+    inclusion : float or Beta, optional
+        Instead of a prior; see `fit_vi`.
     inference : "vi" or "mcmc"
     layer : str, optional
         Fit this layer instead of X.
@@ -69,7 +72,8 @@ def sparse_factors(
         obsm["X_sfa"] : (n_obs, factors) activations
         varm["sfa_loadings"], varm["sfa_inclusion_prob"], varm["sfa_lfsr"] : (n_vars, factors)
         var["sfa_noise_precision"] : where noise belongs to features
-        uns["sfa"] : parameters, ELBO, variance explained (in all and by factor), noise precision, version
+        uns["sfa"] : parameters, ELBO, variance explained (in all and by factor), correlations of the factors, noise
+        precision, version
 
     Examples
     --------
@@ -90,11 +94,12 @@ def sparse_factors(
         adata = adata.copy()
     count = len(adata.var_names)
     kept = np.ones(count, dtype=bool) if mask_var is None else boolean_column(adata.var, mask_var, count)
-    prior = checked_prior(prior, n_factors)
+    prior = checked_prior(prior, n_factors, inclusion=inclusion)
     read = from_mudata if hasattr(adata, "mod") else from_anndata
     dtype = np.dtype(options.get("dtype", np.float64))
     given = read(adata, dtype, layer, None if mask_var is None else kept)
-    p = METHODS[inference](given, prior, **options)
+    own = {} if prior is not None else {"inclusion": inclusion}
+    p = METHODS[inference](given, prior, **own, **options)
     settings = {"inference": inference, "n_factors": p.n_factors, "noise": p.prior.noise, "zeros": "observed"}
     if p.prior.parallel_analysis is not None:
         settings["n_factors_chosen_by"] = "parallel analysis"
@@ -125,6 +130,8 @@ def write(
         "variance_explained_by_factor": np.asarray(p.variance_explained(by="factor"))[found],
         "version": __version__,
     }
+    if p.prior.correlated:
+        notes["factor_correlation"] = np.asarray(p.factor_correlation_mean)[np.ix_(found, found)]
     if p.prior.noise == "feature":
         adata.var[f"{key}_noise_precision"] = wide(np.asarray(p.noise_precision_mean))
     else:

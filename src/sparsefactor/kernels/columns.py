@@ -13,6 +13,7 @@ from ..data import Data
 from ..densities import LOG_2PI, gamma_kl
 from ..model import Prior
 from .contract import Array, ELBOTerms, Message, Sums, VIColumns
+from .correlation import correlation_term, expected_log_density, prior_precision, update_correlation
 
 if TYPE_CHECKING:
     from .inclusion import Inclusion
@@ -33,6 +34,7 @@ class Fixed(NamedTuple):
     noise_rate: Array  # (), or (N,) for noise="sample"; the rows' own is not here
     loading_shape: Array  # ()
     loading_rate: Array  # (), or (V,)
+    correlation_df: float = 0.0  # of the prior on the factors' correlations; 0 where they are uncorrelated
 
 
 def fixed_of(data: Data, prior: Prior, on: Arrays = NUMPY) -> Fixed:
@@ -53,6 +55,7 @@ def fixed_of(data: Data, prior: Prior, on: Arrays = NUMPY) -> Fixed:
         noise_rate=xp.asarray(rate, dtype=xp.float64),
         loading_shape=xp.asarray(prior.loading_shape, dtype=xp.float64),
         loading_rate=xp.asarray(prior.loading_rate, dtype=xp.float64),
+        correlation_df=prior.correlation_df,
     )
 
 
@@ -139,14 +142,19 @@ def after_activations(columns: VIColumns, sums: Sums, inclusion: Inclusion, fixe
 def rescaled(columns: VIColumns, fixed: Fixed) -> tuple[VIColumns, Array]:
     """(l_k, f_k, alpha_k) -> (l_k / c, c f_k, c^2 alpha_k) at the c that maximises the ELBO (3.12).
 
-    Returns the columns at the new scale and 1 / c for the rows.
+    Where the factors' correlations are learnt, they are updated in the same step (3.22). Returns the columns at the new scale and 1 / c for the rows.
     """
     xp, N = fixed.on.xp, fixed.n_samples
     a, b = fixed.loading_shape, fixed.loading_rate
     part, V = 2.0 * b * columns.alpha_shape / columns.alpha_rate, 1
     if part.ndim == 2:
         part, V = xp.sum(part, axis=1), part.shape[1]
-    c = xp.sqrt((N + 2.0 * a * V) / (second_moment(columns, fixed) + part))
+    if fixed.correlation_df:
+        moments, df = second_moments(columns, fixed), fixed.correlation_df
+        phi, c = update_correlation(columns.phi, moments, part, N, 2.0 * a * V, df, fixed.on)
+        columns = columns._replace(phi=phi)
+    else:
+        c = xp.sqrt((N + 2.0 * a * V) / (second_moment(columns, fixed) + part))
     f_var = columns.f_var * (c[:, None] * c[None, :] if columns.f_var.ndim == 3 else c[:, None] ** 2)
     alpha_rate = columns.alpha_rate / (c**2 if columns.alpha_rate.ndim == 1 else c[:, None] ** 2)
     return columns._replace(f_mean=columns.f_mean * c[:, None], f_var=f_var, alpha_rate=alpha_rate), 1.0 / c
@@ -158,13 +166,15 @@ def slid(columns: VIColumns, spread: Array, basis: Array, place: Array, fixed: F
     spread: (N, K) the rows' sums of the loadings' variances; basis: C, (s, N), of the s directions that may slide;
     place: (s, d) one where each of them is among all d.
     """
-    xp, C, (s, N) = fixed.on.xp, basis, basis.shape
-    H = 1.0 + noise_mean(columns, fixed)[:, None] * spread
-    pairs = xp.reshape(C[:, None, :] * C[None, :, :], (s * s, N))
-    gram = xp.reshape((pairs @ H).T, (H.shape[1], s, s))
-    linear = (H.T * columns.f_mean) @ C.T
-    slide = xp.linalg.solve(gram, linear[:, :, None])[:, :, 0]
-    return columns._replace(f_mean=columns.f_mean - slide @ C, slide=slide @ place)
+    xp, C, prior = fixed.on.xp, basis, prior_precision(columns, fixed.on)
+    H, F = noise_mean(columns, fixed)[:, None] * spread, columns.f_mean
+    slides = []
+    for k in range(F.shape[0]):  # one factor after another: Phi couples them
+        gram = prior[k, k] * (C @ C.T) + (C * H[:, k]) @ C.T
+        slide = xp.linalg.solve(gram, C @ (prior[k, :] @ F + H[:, k] * F[k, :]))
+        F = xp.concat([F[:k, :], (F[k, :] - slide @ C)[None, :], F[k + 1 :, :]], axis=0)
+        slides.append(slide)
+    return columns._replace(f_mean=F, slide=xp.stack(slides) @ place)
 
 
 def elbo_terms(columns: VIColumns, sums: Sums, inclusion: Inclusion, fixed: Fixed) -> ELBOTerms:
@@ -181,6 +191,7 @@ def elbo_terms(columns: VIColumns, sums: Sums, inclusion: Inclusion, fixed: Fixe
         noise_precision=noise,
         loading_precision=slab_term(columns, fixed),
         inclusion_rate=inclusion.term(columns),
+        factor_correlation=correlation_term(columns, fixed.correlation_df, fixed.on),
     )
 
 
@@ -188,7 +199,7 @@ def elbo_terms(columns: VIColumns, sums: Sums, inclusion: Inclusion, fixed: Fixe
 
 
 def activations_term(columns: VIColumns, fixed: Fixed) -> Any:
-    """E[log p(F) - log q(F)] = (K N + log det S - E|F|^2) / 2 (3.11)."""
+    """E[log p(F) - log q(F)] = (K N + log det S - E|F|^2) / 2 (3.11), or with Phi (3.22)."""
     xp, K, N = fixed.on.xp, columns.f_mean.shape[0], fixed.n_samples
     if columns.f_var.ndim == 3:
         log_dets, traces = xp.linalg.slogdet(columns.f_var)[1], xp.linalg.trace(columns.f_var)
@@ -197,6 +208,9 @@ def activations_term(columns: VIColumns, fixed: Fixed) -> Any:
     else:
         # activations at a point, of variance zero, have no entropy
         log_det, trace = xp.sum(fixed.on.log(columns.f_var)), xp.sum(columns.f_var)
+    if columns.phi.shape[0]:
+        moments = second_moments(columns, fixed)
+        return 0.5 * (K * N + log_det) + expected_log_density(columns, moments, N, fixed.on)
     return 0.5 * (K * N + log_det - xp.sum(columns.f_mean**2) - trace)
 
 
@@ -207,6 +221,15 @@ def second_moment(columns: VIColumns, fixed: Fixed) -> Array:
     if f_var.ndim == 3:
         return f2 + fixed.n_samples / f_var.shape[0] * fixed.on.einsum("jkk->k", f_var)
     return f2 + xp.sum(f_var, axis=1)
+
+
+def second_moments(columns: VIColumns, fixed: Fixed) -> Array:
+    """(K, K) E[F F']."""
+    xp, f_var = fixed.on.xp, columns.f_var
+    outer = columns.f_mean @ columns.f_mean.T
+    if f_var.ndim == 3:
+        return outer + fixed.n_samples / f_var.shape[0] * xp.sum(f_var, axis=0)
+    return outer + xp.eye(f_var.shape[0], dtype=outer.dtype) * xp.sum(f_var, axis=1)[:, None]
 
 
 # ---- noise that belongs to the columns (noise="shared" and "sample") --------------------------------------------

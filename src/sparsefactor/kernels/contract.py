@@ -61,6 +61,7 @@ class ELBOTerms(NamedTuple):
     noise_precision: float
     loading_precision: float
     inclusion_rate: float
+    factor_correlation: float = 0.0
 
     @property
     def total(self) -> float:
@@ -122,6 +123,7 @@ class VIColumns(NamedTuple):
     pi_b: Array
     own: Array = NONE  # (K,) probability that a factor has a rate of its own in every module
     w_shape: Array = NONE  # (M,) of the Dirichlet on the modules' weights
+    phi: Array = NONE  # (K, K) correlations of the factors; none where they are uncorrelated
     slide: Array = NONE  # (K, d) what is to go from f_mean, which lacks it already, to the rows' base
 
 
@@ -153,6 +155,7 @@ class GibbsColumns(NamedTuple):
     logit: Array  # (1, V or G, K) prior log odds of inclusion; (M, K) where rows are in modules
     weight: Array  # (N,) column precisions (ones for noise="feature")
     scale: Array  # (K,) multiplies the stored loadings before they are used
+    phi: Array = NONE  # (K, K) prior covariance of the activations; none where it is the identity
 
 
 # The sampler's moves by name (gibbs/moves.py). Of "scale" no engine need know.

@@ -115,18 +115,18 @@ class Engine(Verbs, Protocol):
         """`noise` is what this engine's `row_noise` made."""
         ...
 
-    def gibbs_activations(self, sums: Sums, weight: Array, normal: Array) -> Array:
-        """A draw of F, (K, N), from standard normals (K, N)."""
+    def gibbs_activations(self, sums: Sums, weight: Array, prior: Array, normal: Array) -> Array:
+        """A draw of F, (K, N), from standard normals (K, N); prior: (K, K) Phi^-1."""
         ...
 
-    def gibbs_shear(self, rows: GibbsRows, columns: GibbsColumns, noise: ShearNoise) -> tuple[GibbsRows, Array]:
-        """New rows and F (K, N) after shears (2.11). As after every move, the rows' scale is one."""
+    def gibbs_shear(self, rows: GibbsRows, columns: GibbsColumns, noise: ShearNoise) -> tuple[GibbsRows, Array, Array]:
+        """New rows, F (K, N) and phi after shears (2.11). As after every move, the rows' scale is one."""
         ...
 
     def gibbs_rotate(
         self, rows: GibbsRows, columns: GibbsColumns, noise: RotationNoise
-    ) -> tuple[GibbsRows, Array, Array]:
-        """New rows, F (K, N) and alpha (K, V?) after rotations (2.10)."""
+    ) -> tuple[GibbsRows, Array, Array, Array]:
+        """New rows, F (K, N), alpha (K, V?) and phi after rotations (2.10)."""
         ...
 
     def gibbs_columns(

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.special import digamma, expit, gammaln, softmax
 
+from ..arrays import NUMPY
 from ..data import Data
 from ..densities import gamma_kl
 from ..model import Prior
@@ -27,6 +28,7 @@ from .contract import (
     VIRows,
     VITerms,
 )
+from .correlation import prior_precision
 from .noise import row_noise
 from .reference_moves import ReferenceMoves
 from .reference_own import draw_normal
@@ -223,11 +225,11 @@ class ReferenceEngine(ReferenceMoves, RowVerbs):
     def vi_activations(self, columns: VIColumns, sums: Sums, weight: Array) -> tuple[Array, Array]:
         """q(f_j): coordinate by coordinate (3.5), or jointly over the factors (3.6)."""
         K, N = columns.f_mean.shape
-        mean = columns.f_mean.copy()
+        mean, prior = columns.f_mean.copy(), prior_precision(columns, NUMPY)
         if columns.f_var.ndim == 3:
             covariance = np.empty((N, K, K))
             for j in range(N):
-                covariance[j] = np.linalg.inv(np.eye(K) + weight[j] * self.sample_gram(j, sums))
+                covariance[j] = np.linalg.inv(prior + weight[j] * self.sample_gram(j, sums))
                 mean[:, j] = weight[j] * covariance[j] @ sums.LY[:, j]
             return mean, covariance
         variance = np.empty((K, N))
@@ -235,8 +237,9 @@ class ReferenceEngine(ReferenceMoves, RowVerbs):
             D = self.sample_gram(j, sums)
             for k in range(K):
                 others = np.arange(K) != k
-                variance[k, j] = 1.0 / (1.0 + weight[j] * D[k, k])
-                mean[k, j] = variance[k, j] * weight[j] * (sums.LY[k, j] - D[k, others] @ mean[others, j])
+                precision = prior[k] + weight[j] * D[k]
+                variance[k, j] = 1.0 / precision[k]
+                mean[k, j] = variance[k, j] * (weight[j] * sums.LY[k, j] - precision[others] @ mean[others, j])
         return mean, variance
 
     # ---- Gibbs sampling -----------------------------------------------------------------------------------------
@@ -282,12 +285,12 @@ class ReferenceEngine(ReferenceMoves, RowVerbs):
         r = b[k] - coupling @ b[rest]
         return float(0.5 * np.log(message.alpha[k]) - 0.5 * np.log(c) + 0.5 * r**2 / c)
 
-    def gibbs_activations(self, sums: Sums, weight: Array, normal: Array) -> Array:
+    def gibbs_activations(self, sums: Sums, weight: Array, prior: Array, normal: Array) -> Array:
         """f_j given the rest (2.5)."""
         K, N = normal.shape
         F = np.empty((K, N))
         for j in range(N):
-            Q = np.eye(K) + weight[j] * self.sample_gram(j, sums)
+            Q = prior + weight[j] * self.sample_gram(j, sums)
             F[:, j] = draw_normal(Q, weight[j] * sums.LY[:, j], normal[:, j])
         return F
 

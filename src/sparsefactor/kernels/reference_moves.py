@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
+from ..arrays import NUMPY
 from .contract import Array, GibbsColumns, GibbsRows, RotationNoise, ShearNoise
+from .correlation import gaussian_density, inverse_of
 from .noise import move_noise
 from .reference_own import draw_normal
 from .reference_slices import ReferenceSlices
@@ -14,11 +19,11 @@ from .reference_slices import ReferenceSlices
 class ReferenceMoves(ReferenceSlices):
     """What moves ask of an engine, for one data set and prior."""
 
-    def gibbs_shear(self, rows: GibbsRows, columns: GibbsColumns, noise: ShearNoise) -> tuple[GibbsRows, Array]:
+    def gibbs_shear(self, rows: GibbsRows, columns: GibbsColumns, noise: ShearNoise) -> tuple[GibbsRows, Array, Array]:
         """f_k -> f_k + e f_q for every k, column q of (Z, L) integrated out and then drawn, for each q (2.11)."""
         Z, L, F, weight = rows.Z.copy(), rows.L * columns.scale, columns.F.copy(), columns.weight
         alpha, logit = self.prior.by_row(columns.alpha), self.logit_rows(columns.logit, rows)
-        observed = np.ones(self.data.Y.shape) if self.observed is None else self.observed
+        observed, phi = np.ones(self.data.Y.shape) if self.observed is None else self.observed, columns.phi
         for d, q in enumerate(noise.order):
             rest = L.copy()
             rest[:, q] = 0.0
@@ -35,21 +40,44 @@ class ReferenceMoves(ReferenceSlices):
                     new = r - change
                     fit = e * Z[:, k] * L[:, k] * (r - 0.5 * change)
                     fit += np.logaddexp(0.0, offset + 0.5 * new**2 / c) - np.logaddexp(0.0, offset + 0.5 * r**2 / c)
-                    if log_uniform < fit.sum() - e * F[k] @ F[q] - 0.5 * e**2 * F[q] @ F[q]:
-                        r = new
-                        F[k] += e * F[q]
+                    turn = np.eye(len(F))
+                    turn[k, q] = e
+                    gain = self.columns_density(turn, F, phi, columns.alpha)
+                    gain -= self.columns_density(np.eye(len(F)), F, phi, columns.alpha)
+                    if log_uniform < fit.sum() + gain:
+                        r, F, phi = new, turn @ F, turned_phi(turn, phi)
             uniform, normal = move_noise(noise.stream, d, len(L), 1)
             Z[:, q] = uniform < expit(offset + 0.5 * r**2 / c)
             L[:, q] = np.where(Z[:, q], r / c + normal[:, 0] / np.sqrt(c), 0.0)
-        return rows._replace(Z=Z, L=L), F
+        return rows._replace(Z=Z, L=L), F, phi
+
+    def columns_density(self, turn: Array, F: Array, phi: Array, alpha: Array) -> float:
+        """log density of the columns after a change of the factors by a matrix of determinant one (2.11, 2.19c).
+
+        phi: none, or the factors' covariance Sigma in the expanded model, of which |Sigma| does not change.
+        """
+        F, phi, K, n = turn @ F, turned_phi(turn, phi), len(F), F.shape[1]
+        sigma = phi if len(phi) else np.eye(K)
+        inverse = inverse_of(sigma, K, NUMPY)
+        total = gaussian_density(sigma, inverse, F @ F.T, n, NUMPY)
+        if len(phi):
+            scale, a, b = np.diagonal(phi)[:, None], self.prior.loading_shape, self.prior.loading_rate
+            total -= 0.5 * np.trace(inverse) + np.sum(a * np.log(scale) + b * alpha.reshape(K, -1) / scale)
+        return float(total)
+
+    def pair_density(
+        self, turn: Array, pair: NDArray[np.intp], rows: tuple[Array, ...], columns: tuple[Array, ...]
+    ) -> float:
+        """Of rows and columns, after an orthogonal change of a pair."""
+        return pair_density(turn, *rows) + self.columns_density(embedded(turn, pair, len(columns[0])), *columns)
 
     def gibbs_rotate(
         self, rows: GibbsRows, columns: GibbsColumns, noise: RotationNoise
-    ) -> tuple[GibbsRows, Array, Array]:
+    ) -> tuple[GibbsRows, Array, Array, Array]:
         """Exchange, then turn, each pair (f_k, f_q), their columns of (Z, L) integrated out and then drawn (2.10)."""
         logit, weight = columns.logit, columns.weight
         Z, L, F, alpha = rows.Z.copy(), rows.L * columns.scale, columns.F.copy(), columns.alpha.copy()
-        observed = np.ones(self.data.Y.shape) if self.observed is None else self.observed
+        observed, phi = np.ones(self.data.Y.shape) if self.observed is None else self.observed, columns.phi
         for p, pair in enumerate(noise.pairs):
             rest = L.copy()
             rest[:, pair] = 0.0
@@ -64,16 +92,19 @@ class ReferenceMoves(ReferenceSlices):
                 if noise.exchange[p] < expit(change):
                     turn, alpha[pair] = turn[::-1], alpha[pair][::-1]
             own = self.alpha_rows(alpha)[:, pair]
-            height = pair_density(turn, r, B, own, odds) + noise.log_height[p]
+
+            density = partial(self.pair_density, pair=pair, rows=(r, B, own, odds), columns=(F, phi, alpha))
+            height = density(turn) + noise.log_height[p]
             low = -np.pi * noise.bracket[p]
             high = low + np.pi
             for u in noise.angle[p]:
                 angle = low + u * (high - low)
-                if pair_density(rotation(angle) @ turn, r, B, own, odds) > height:
+                if density(rotation(angle) @ turn) > height:
                     turn = rotation(angle) @ turn
                     break
                 low, high = (angle, high) if angle < 0.0 else (low, angle)
-            F[pair] = turn @ F[pair]
+            whole = embedded(turn, pair, len(F))
+            F, phi = whole @ F, turned_phi(whole, phi)
             r, B = r @ turn.T, turn @ B @ turn.T
             uniform, normal = move_noise(noise.stream, p, len(L), 2)
             for i in range(len(L)):
@@ -85,11 +116,23 @@ class ReferenceMoves(ReferenceSlices):
                 L[i, pair] = 0.0
                 Q = B[i][np.ix_(active, active)] + np.diag(own[i, active])
                 L[i, on] = draw_normal(Q, r[i, active], normal[i, active])
-        return rows._replace(Z=Z, L=L), F, alpha
+        return rows._replace(Z=Z, L=L), F, alpha, phi
 
     def alpha_rows(self, alpha: Array) -> Array:
         """(G, K) each row's own slab precisions."""
         return np.broadcast_to(self.prior.by_row(alpha), (self.data.n_features, len(alpha)))
+
+
+def turned_phi(turn: Array, phi: Array) -> Array:
+    """The factors' covariance after their change by a matrix."""
+    return turn @ phi @ turn.T if len(phi) else phi
+
+
+def embedded(turn: Array, pair: NDArray[np.intp], K: int) -> Array:
+    """(K, K) a change of two factors that leaves the others as they are."""
+    whole = np.eye(K)
+    whole[np.ix_(pair, pair)] = turn
+    return whole
 
 
 def rotation(angle: float) -> Array:

@@ -7,10 +7,12 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import NUMPY
 from ..data import Data
 from ..densities import log_gamma_density
 from ..model import Prior
 from .contract import FREE_WIDTH, HELD, LOOSE, TAU_WIDTH, TRIES, Array, GibbsColumns, GibbsRows, PrecisionNoise
+from .correlation import inverse_of
 from .noise import STREAM_SLICE, normal_from, stream_words, uniform_pair
 
 
@@ -30,6 +32,7 @@ class ReferenceOwnParts:
         Z, L, tau = rows.Z.copy(), rows.L * columns.scale, rows.tau.copy()
         alpha, logit = self.prior.by_row(columns.alpha), self.logit_rows(columns.logit, rows)
         alpha, logit = (np.broadcast_to(values, L.shape) for values in (alpha, logit))
+        prior = inverse_of(columns.phi, L.shape[1], NUMPY)
         key, sweep = stream_words(noise.stream)
         for i in np.roll(np.arange(len(tau)), -noise.start)[: noise.n_rows]:
             at = np.log(tau[i : i + 1])
@@ -37,19 +40,19 @@ class ReferenceOwnParts:
             draws = float(np.log(first[0])), float(second[0]), first[1:]
 
             def of_tau(at: Array, i: int = i) -> float:
-                return self.own_density(i, L[i], np.exp(at[0]), L, tau) + at[0]
+                return self.own_density(i, L[i], np.exp(at[0]), L, tau, prior) + at[0]
 
             tau[i] = np.exp(at + slice_step(of_tau, at, np.ones(1), TAU_WIDTH, *draws))[0]
             K, places = L.shape[1], np.arange(TRIES + 2)
             for k in range(K):
                 first, second = uniform_pair((k + 1) * (TRIES + 2) + places, i, sweep, STREAM_SLICE, key)
-                self.draw_own(i, k, Z, L, tau, alpha[i, k], logit[i, k], first, second[0])
+                self.draw_own(i, k, Z, L, tau, prior, alpha[i, k], logit[i, k], first, second[0])
                 first, second = uniform_pair((K + 1 + k) * (TRIES + 2) + places, i, sweep, STREAM_SLICE, key)
-                self.draw_free(i, k, Z, L, tau, alpha[i, k], logit[i, k], first, second)
+                self.draw_free(i, k, Z, L, tau, prior, alpha[i, k], logit[i, k], first, second)
         F = np.empty(noise.normal.shape)
         for own, samples in self.patterns():
             weighted = tau[own, None] * L[own]
-            Q = np.eye(L.shape[1]) + weighted.T @ L[own]
+            Q = prior + weighted.T @ L[own]
             for j in samples:
                 F[:, j] = draw_normal(Q, weighted.T @ self.data.Y[own, j], noise.normal[:, j])
         return rows._replace(Z=Z, L=L, tau=tau), F
@@ -60,18 +63,18 @@ class ReferenceOwnParts:
         kinds, of = np.unique(seen.T, axis=0, return_inverse=True)
         return [(np.flatnonzero(kind), np.flatnonzero(of.ravel() == p)) for p, kind in enumerate(kinds)]
 
-    def own_density(self, i: int, l: Array, tau_i: float, L: Array, tau: Array) -> float:
-        """log p(Y | L, tau) p(tau_i) with row i as given, up to a constant."""
+    def own_density(self, i: int, l: Array, tau_i: float, L: Array, tau: Array, prior: Array) -> float:
+        """log p(Y | L, tau) p(tau_i) with row i as given, up to a constant; prior: Phi^-1."""
         L, tau = L.copy(), tau.copy()
         L[i], tau[i] = l, tau_i
-        fit = 0.0
+        fit, phi = 0.0, np.linalg.inv(prior)
         for own, samples in self.patterns():
-            Y, covariance = self.data.Y[np.ix_(own, samples)], L[own] @ L[own].T + np.diag(1 / tau[own])
+            Y, covariance = self.data.Y[np.ix_(own, samples)], L[own] @ phi @ L[own].T + np.diag(1 / tau[own])
             fit -= 0.5 * len(samples) * np.linalg.slogdet(covariance)[1]
             fit -= 0.5 * np.sum(Y * np.linalg.solve(covariance, Y))
         return float(fit + log_gamma_density(tau_i, self.prior.noise_shape, self.noise_rate[i]))
 
-    def told_by_others(self, i: int, L: Array, tau: Array) -> tuple[Array, Array, Array]:
+    def told_by_others(self, i: int, L: Array, tau: Array, prior: Array) -> tuple[Array, Array, Array]:
         """V (n, K, K), means (K, n) and y_i (n,) of the samples j in which row i is observed.
 
         Given all rows but i, f_j is normal with that mean, V_j C_j, and covariance V_j.
@@ -82,7 +85,7 @@ class ReferenceOwnParts:
                 continue
             seen = others if self.observed is None else others & (self.observed[:, j] > 0)
             weighted = L[seen].T * tau[seen]
-            V.append(np.linalg.inv(np.eye(L.shape[1]) + weighted @ L[seen]))
+            V.append(np.linalg.inv(prior + weighted @ L[seen]))
             mean.append(V[-1] @ weighted @ self.data.Y[seen, j])
             y.append(self.data.Y[i, j])
         return np.array(V), np.array(mean).T, np.array(y)
@@ -94,6 +97,7 @@ class ReferenceOwnParts:
         Z: NDArray[np.int8],
         L: Array,
         tau: Array,
+        prior: Array,
         alpha: float,
         logit: float,
         u: Array,
@@ -103,7 +107,7 @@ class ReferenceOwnParts:
 
         Where samples differ in what is missing: its mean over those in which row i is observed.
         """
-        V = self.told_by_others(i, L, tau)[0].mean(axis=0)
+        V = self.told_by_others(i, L, tau, prior)[0].mean(axis=0)
         if V[k, k] < LOOSE:
             return
 
@@ -119,7 +123,7 @@ class ReferenceOwnParts:
         def density(x: float) -> float:
             if not 0.0 < precision(x) < np.inf:
                 return -np.inf
-            return self.own_density(i, moved(x), precision(x), L, tau) + 2.0 * np.log(precision(x))
+            return self.own_density(i, moved(x), precision(x), L, tau, prior) + 2.0 * np.log(precision(x))
 
         def slab(x: float) -> float:
             return float(0.5 * np.log(alpha / (2 * np.pi)) - 0.5 * alpha * x**2)
@@ -144,13 +148,14 @@ class ReferenceOwnParts:
         Z: NDArray[np.int8],
         L: Array,
         tau: Array,
+        prior: Array,
         alpha: float,
         logit: float,
         first: Array,
         second: Array,
     ) -> None:
         """z_ik and l_ik given all but the activations (2.17b)."""
-        V, told, y = self.told_by_others(i, L, tau)
+        V, told, y = self.told_by_others(i, L, tau, prior)
         if V[:, k, k].mean() < HELD:
             return
 
@@ -159,7 +164,7 @@ class ReferenceOwnParts:
 
         def density(x: float) -> float:
             slab = 0.5 * np.log(alpha / (2 * np.pi)) - 0.5 * alpha * x**2
-            return self.own_density(i, moved(x), tau[i], L, tau) + float(slab)
+            return self.own_density(i, moved(x), tau[i], L, tau, prior) + float(slab)
 
         # A loading is born from a normal, or dies: its density if y_i had the variance that it has without it.
         v = 1 / tau[i] + np.einsum("k,jkl,l->j", moved(0.0), V, moved(0.0))
@@ -168,7 +173,7 @@ class ReferenceOwnParts:
         other = mean + float(normal_from(first[1], second[1])) / np.sqrt(precision)
         inside = L[i, k] if Z[i, k] else other
         proposal = 0.5 * np.log(precision / (2 * np.pi)) - 0.5 * precision * (inside - mean) ** 2
-        born = logit + density(inside) - self.own_density(i, moved(0.0), tau[i], L, tau) - proposal
+        born = logit + density(inside) - self.own_density(i, moved(0.0), tau[i], L, tau, prior) - proposal
         if np.log(first[0]) < (-born if Z[i, k] else born):
             Z[i, k], L[i, k] = 1 - Z[i, k], 0.0 if Z[i, k] else other
         if Z[i, k]:

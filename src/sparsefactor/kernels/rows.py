@@ -48,10 +48,14 @@ class RowVerbs(StartVerbs):
 
     @property
     def moves(self) -> tuple[str, ...]:
-        """All; but only noise by feature can be drawn without the activations, and not by every engine for all data."""
+        """All; but only noise by feature can be drawn without the activations, and not by every engine for all data.
+
+        Where the factors' correlations are learnt, scales are drawn with them in every sweep (2.19).
+        """
         plain = self.data.is_complete and self.data.design is None
         alone = self.prior.noise == "feature" and (plain or self.has_own_parts)
-        return tuple(name for name in MOVE_NAMES if alone or name != "noise")
+        left_out = {"noise": not alone, "scale": self.prior.correlation_df > 0}
+        return tuple(name for name in MOVE_NAMES if not left_out.get(name, False))
 
     @property
     def has_own_parts(self) -> bool:

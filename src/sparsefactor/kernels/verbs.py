@@ -144,6 +144,6 @@ KINDS = {
     "vi_unsorted": "r", "vi_sortings": "l", "vi_sort": "rvv", "vi_order_modules": "r", "gibbs_deal": "r",
     "gibbs_members": "r", "gibbs_module_counts": "vv", "vi_counts": "vv", "gibbs_counts": "vv", "vi_content": "v",
     "vi_column_rss": "v", "gibbs_column_rss": "v", "vi_likelihood": "v", "vi_assignment_gain": "v", "vi_shears": "r",
-    "vi_row_pass": "rv", "gibbs_row_pass": "rv", "gibbs_shear": "rv", "gibbs_rotate": "rvv", "gibbs_columns": "rvv",
+    "vi_row_pass": "rv", "gibbs_row_pass": "rv", "gibbs_shear": "rvv", "gibbs_rotate": "rvvv", "gibbs_columns": "rvv",
     "gibbs_precisions": "rv",
 }  # fmt: skip

@@ -1,8 +1,9 @@
-"""How far the chains have come: for whoever looks on, and for the log. Nothing goes to standard output."""
+"""Progress of the chains: on bars and in the log."""
 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,10 +30,7 @@ class ChainProgress:
     log_joint: float
 
     def __str__(self) -> str:
-        return (
-            f"chain {self.chain}: {self.sweep} of {self.n_sweeps} sweeps, {_rate(self)}, {_left(self)}, "
-            f"{self.active_loadings} active loadings, log joint {self.log_joint:.1f}"
-        )
+        return f"chain {self.chain}: {self.sweep} of {self.n_sweeps} sweeps, {_text(self)}"
 
 
 class Display:
@@ -42,6 +40,7 @@ class Display:
         self.chains, self.bars = chains, bars
         self.logged = time.monotonic()
         self.begun = {chain.number: (self.logged, chain.sweep) for chain in chains}
+        self.moving: set[int] = set()  # chains past their first sweeps, which may have waited for compilation
 
     def __enter__(self) -> Display:
         return self
@@ -55,35 +54,38 @@ class Display:
         reports = [self.report(chain) for chain in self.chains]
         if self.bars is not None:
             for r in reports:
-                text = f"{_rate(r)} {_left(r)}  {r.active_loadings} active  log joint {r.log_joint:.1f}"
-                self.bars.show(f"chain {r.chain}", text, r.sweep, r.n_sweeps)
+                self.bars.show(f"chain {r.chain}", _text(r), r.sweep, r.n_sweeps)
         if time.monotonic() - self.logged >= LOG_SECONDS:
             self.logged = time.monotonic()
             for report in reports:
                 logger.info("%s", report)
 
     def report(self, chain: Chain) -> ChainProgress:
-        """The rate is that since the chain began to move, and sweeps of an earlier call do not count."""
+        """The rate counts from the second look at which the chain moved, and no sweeps of an earlier call."""
         now, sweep, total = time.monotonic(), chain.sweep, chain.plan.n_sweeps
         begun, at = self.begun[chain.number]
-        if sweep == at:  # still waiting for its turn
-            self.begun[chain.number] = (now, sweep)
+        if chain.number not in self.moving:
+            if sweep > at:
+                self.moving.add(chain.number)
+            self.begun[chain.number] = begun, at = now, sweep
         rate = (sweep - at) / (now - begun) if sweep > at and now > begun else float("nan")
         return ChainProgress(
             chain.number, sweep, total, chain.kept, rate, (total - sweep) / rate, chain.active, chain.log_joint
         )
 
 
-def _rate(report: ChainProgress) -> str:
-    rate = report.sweeps_per_second
-    return "waiting" if rate != rate else f"{rate:,.0f} sweeps/s"
+def _text(report: ChainProgress) -> str:
+    """Speed, time left and state of a chain, as far as they are known."""
+    if math.isnan(report.log_joint):
+        return "waiting for its first sweep"
+    return f"{_speed(report)}{report.active_loadings} active, log joint {report.log_joint:.1f}"
 
 
-def _left(report: ChainProgress) -> str:
-    left = report.seconds_left
-    if left != left:
-        return "-:-- left"
+def _speed(report: ChainProgress) -> str:
+    """Empty until a rate is known."""
+    rate, left = report.sweeps_per_second, report.seconds_left
+    if math.isnan(rate):
+        return ""
     minutes, seconds = divmod(round(left), 60)
-    return (
-        f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d} left" if minutes >= 60 else f"{minutes}:{seconds:02d} left"
-    )
+    time_left = f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}" if minutes >= 60 else f"{minutes}:{seconds:02d}"
+    return f"{rate:,.0f} sweeps/s, {time_left} left, "

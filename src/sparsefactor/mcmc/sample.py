@@ -15,7 +15,7 @@ from ..diagnostics import SamplingWarning
 from ..engine.readers import reader_for
 from ..engine.threads import single_blas_thread
 from ..gibbs.moves import MOVES
-from ..model import Prior
+from ..model import Beta, Prior
 from ..notices import warn
 from ..posterior import MCMCPosterior, Posterior
 from ..preparation import prepared
@@ -35,6 +35,7 @@ def sample(
     prior: Prior | None = None,
     *,
     n_factors: int | None = None,
+    inclusion: float | Beta | None = None,
     n_chains: int = 4,
     n_warmup: int = 500,
     n_draws: int = 1000,
@@ -75,62 +76,64 @@ def sample(
     n_factors : int, optional
         Instead of a prior: the maximum number of factors, for the default prior. Without both, as many as parallel
         analysis finds (X in memory only); `prior.parallel_analysis` of the result is then that number.
+    inclusion : float or Beta, optional
+        Instead of a prior: the probability that a feature is in a factor, or the Beta distribution that it is learnt
+        under; see `Prior`. A small number, such as 0.1, keeps factors short where learnt inclusion keeps every feature.
     n_chains, n_warmup, n_draws, thin : int
-        See above.
+        Number of chains; sweeps discarded at the start of each; draws kept of each; sweeps per kept draw.
     init : str, Start or posterior
-        "auto" (each chain dispersed around the best optimum that a VI search of its own finds: independent starts, so
-        that chains which agree mean something), "optima" (each chain at the optimum that a single trial climbs to, the
-        harder test for several modes), or a start by name ("random" is the paper's). Or a fit of the same data and
-        settings, at whose means all chains start: fewer sweeps, but chains that agree then say nothing of other modes.
+        "auto" (each chain at an overdispersed point around the best of its own VI restarts, so that agreement of the
+        chains is informative), "optima" (each chain where a single VI restart ends, a harder test for several modes),
+        or a start by name ("random" is the paper's). Or a fit of the same data and settings, where all chains then
+        start: fewer sweeps are needed, but agreement then says nothing about other modes.
     moves : sequence of str or "auto"
         Extra steps that leave the posterior invariant, among "scale", "rotation", "shear", "column" and "noise"; "auto"
-        makes all that the engine has for these data, () is the paper's sampler.
+        makes all that are available for these data, () is the paper's sampler.
     temper : bool, optional
-        Switch the likelihood on gradually during warm-up; None does so for random starts only.
+        Switch the likelihood on gradually during warm-up; None does so only for random starts.
     center, scale : bool
-        Subtract each feature's mean first, and divide by its standard deviation; `reconstruct` undoes both.
-        Where entries are missing, what is left of each mean is part of the model.
+        center subtracts each feature's mean, scale divides by its standard deviation; `reconstruct` undoes both.
+        If entries are missing, the rest of each mean is part of the model.
     covariates : (n_samples, c) array or frame, optional
-        Known covariates of the samples (a batch, an age), so that they do not take a factor: they enter as factors with
-        these activations and loadings of their own, `covariate_loadings_mean`. A frame goes by the samples' names.
+        Known properties of the samples (a batch, an age), so that they do not take a factor: they enter as factors with
+        known activations; their loadings are `covariate_loadings_mean`. A frame is matched by sample names.
     covariate_loadings : "flat" or "slab"
-        Whether these loadings are unpenalised, or shrunk towards zero as the loadings of a factor are that is in every
-        feature: by a slab for each covariate, whose precision is learnt.
+        Leave these loadings unpenalised, or shrink them by a slab for each covariate, whose precision is learnt.
     seed : int, None or numpy Generator
-        None for a fresh one.
+        Seed of the random numbers; None for a new one each time.
     backend : str
-        Which engine does the work; "auto" chooses.
+        "cpu"; "gpu", or "jax" (any device of JAX), with the extra `gpu`; "auto" is "cpu".
     n_jobs : int, optional
         Chains at the same time (None: every core); the draws do not depend on it, to the bit.
     progress : bool, optional
-        Show on standard error how far the chains are; None does so in a terminal and in a notebook.
+        Show progress on standard error; None does so in a terminal and in a notebook.
     callback : function of MCMCProgress, optional
-        Called after each sweep of a chain, from the chain's thread, one call at a time. Where it returns True the run
-        ends with the draws so far: as many of as many chains as make the most draws in all; mc.record["ended"] says so.
-        With a path the run can be gone on.
+        Called after each sweep of a chain, from the chain's thread, one call at a time. If it returns True, the run
+        ends with the draws so far (of those chains that give the most draws in all); mc.record["ended"] says so. With
+        a path the run can be resumed.
     path : path, optional
-        A folder to which draws go as they are made, so that memory does not grow with them. A call with the path
-        and settings of an earlier one goes on with it, whether it was killed, interrupted, or done (with larger
-        n_draws), and ends with the draws of a run that was never stopped.
+        A folder to which draws are written while they are made, so that memory does not grow. A call with the path
+        and settings of an earlier one resumes it if it was interrupted, or extends it (larger n_draws), and ends with
+        the draws of an uninterrupted run.
     resume : path, optional
-        A path that must hold a run.
+        As path, but the folder must hold a run.
     checkpoint_seconds : float
-        What a kill may cost, where there is a path.
+        Time between checkpoints, if there is a path.
     precision : "single" or "double"
-        Of loadings, activations and noise precisions on disk; "double" keeps every bit at twice the size,
+        Precision of loadings, activations and noise precisions on disk; "double" keeps every bit at twice the size,
         and is used for data at a scale beyond single precision.
     force : bool
-        Go on with a run that another version of sparsefactor began; its draws are then a mixture of both.
+        Resume a run that another version of sparsefactor started; its draws are then a mixture of both.
     until : "converged", optional
-        Doubles n_draws, up to 16 times, until the verdict is good; the draws are those of a call with
-        the n_draws it ends with. In memory that may be much: pass a path. mc.record["ended"] says how it ended.
+        Double n_draws, up to 16 times, until the verdict is good; the draws are those of a call with the final
+        n_draws. They may need much memory: pass a path. mc.record["ended"] says how the run ended.
     max_seconds : float, optional
-        With until, of the call: the searches for starts have a third of it, shared out among the chains, and one that
-        takes longer gives its best state so far (mc.record["ended"] says so). After the first n_draws, which are made
-        in any case, no stretch begins that would probably end later; the last may be shorter than a doubling.
+        Limit of the call, with until. The searches for starts share a third of it; one that takes longer gives its
+        best state so far (mc.record["ended"] says so). The first n_draws are always made; after them no extension
+        starts that would probably end too late.
     client : dask.distributed.Client, optional
-        Whose workers do the work: each some of the chains where data are little (64 MB). Else features live on the
-        workers, which read them themselves where X is not in memory. The result is the same.
+        Its workers do the work: each some of the chains if the data are small (up to 64 MB). Else features live on the
+        workers, which read them themselves if X is not in memory. The result is the same.
 
     Returns
     -------
@@ -139,7 +142,7 @@ def sample(
     Warns
     -----
     SamplingWarning
-        With the verdict of `mc.diagnostics()`, where the draws are not to be trusted.
+        With `mc.verdict`, where the draws are not reliable.
 
     Examples
     --------
@@ -175,13 +178,13 @@ def sample(
     bars = Bars() if is_shown(progress) else None
     # Starts, sweeps and moments: no sum depends on the number of BLAS threads.
     with single_blas_thread(), bars or nullcontext():
-        data, prior = prepared(X, prior, n_factors, read=reader_for(client, n_chains), **settings)
+        data, prior = prepared(X, prior, n_factors, inclusion, read=reader_for(client, n_chains), **settings)
         with closing(stretches_of(data, prior, options, watcher, bars, clock)) as stretches:
             result, verdict = run_until(stretches, options, watcher, clock)
     if watcher.full is not None:
         warn(f"sampling ended early, and the draws so far are returned: {watcher.full}", SamplingWarning)
     if not verdict.ok:
-        warn(verdict.text, SamplingWarning)
+        warn(str(verdict), SamplingWarning)
     return result
 
 

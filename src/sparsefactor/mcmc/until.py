@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator
+from dataclasses import replace
 
-from ..diagnostics import ESS_PER_CHAIN, R_HAT_LIMIT, Verdict, judge
+from ..diagnostics import ESS_PER_CHAIN, R_HAT_LIMIT, ChainsVerdict, judge
 from ..posterior import MCMCPosterior
 from .clock import Clock
 from .look import Done, Stretch
@@ -22,7 +23,7 @@ NEARLY = 0.01, 0.7  # R-hat above its limit, and share of the effective draws wa
 
 def run_until(
     stretches: Generator[Stretch | Done, int | None, None], options: Options, watcher: Watcher, clock: Clock
-) -> tuple[MCMCPosterior, Verdict]:
+) -> tuple[MCMCPosterior, ChainsVerdict]:
     """The first posterior that is good enough, or the last that may be had, and its verdict, which says how it ended.
 
     What is decided depends on the draws alone, unless max_seconds ends it.
@@ -37,7 +38,7 @@ def run_until(
             asked, reason = next_draws(stretch.n_draws, looked_at(some), options, clock)
             last = asked < 2 * stretch.n_draws
             if not nearly(verdict, some.n_chains) and not reason:
-                logger.info("%d draws are not enough: %s", stretch.n_draws, verdict.text)
+                logger.info("%d draws are not enough: %s", stretch.n_draws, verdict)
                 continue
         result = stretch.result()
         verdict = judge(result)
@@ -48,7 +49,7 @@ def run_until(
         if reason:
             break
         last = asked < 2 * n_draws
-        logger.info("%d draws are not enough: %s", n_draws, verdict.text)
+        logger.info("%d draws are not enough: %s", n_draws, verdict)
     result.record["trusted"] = verdict.ok
     if watcher.stopped:
         why = "by the callback" if watcher.full is None else "since memory was full,"
@@ -59,7 +60,7 @@ def run_until(
         result.record["ended"] = f"converged with {n_draws} draws a chain"
     else:
         result.record["ended"] = f"stopped with {n_draws} draws a chain: {reason}"
-        verdict = verdict._replace(text=f"{verdict.text} The run {result.record['ended']}.")
+        verdict = replace(verdict, reasons=(*verdict.reasons, f"The run {result.record['ended']}."))
     if clock.cut:
         result.record["ended"] += f"; {clock.cut} of {options.n_chains} searches for a start were cut short"
     return result, verdict
@@ -70,7 +71,7 @@ def looked_at(some: MCMCPosterior | None) -> int:
     return 0 if some is None else int(some.permutations.shape[1])
 
 
-def nearly(verdict: Verdict, n_chains: int) -> bool:
+def nearly(verdict: ChainsVerdict, n_chains: int) -> bool:
     """Whether all draws may be good enough where this is the verdict on some of them."""
     beyond, share = NEARLY
     return not (verdict.r_hat > R_HAT_LIMIT + beyond or verdict.ess < share * ESS_PER_CHAIN * n_chains)

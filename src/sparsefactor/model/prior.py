@@ -26,9 +26,11 @@ from .checks import (
 from .units import in_units_of, slab_default
 
 Noise = Literal["feature", "shared", "sample"]
+Correlation = Literal["learnt", "none"]
 MOST_SHOWN = 12  # numbers of an inclusion prior that its repr lists
 NOISE_SHAPE = 1.0
 PAPER_RATE = 1e-3
+CORRELATION_SAMPLES = 10  # the prior on the factors' correlations is worth this many samples of uncorrelated factors
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -38,30 +40,31 @@ class Prior:
     Parameters
     ----------
     n_factors : int, optional
-        Most factors there may be; may be left out where `inclusion` is a vector or a matrix.
+        Maximum number of factors; may be left out if `inclusion` is a vector or a matrix.
     inclusion : float, array, frame or Beta
         Prior probability that a loading is non-zero: a scalar, one per factor (n_factors,), one per feature and
-        factor (n_features, n_factors) to carry annotation, or `Beta(a, b)` to learn it per factor. Left out, it is
-        Beta(1, 1), and Beta(0.1, 1) where there are groups, from any of which a factor may well be absent. The rows of
-        a data frame must be named as the features of X, in their order.
+        factor (n_features, n_factors) for known sets, or `Beta(a, b)` to learn it per factor. The default is
+        Beta(1, 1), and Beta(0.1, 1) with groups, so that a factor may be absent from a group. The rows of a data frame
+        must be named as the features of X, in their order.
     n_modules : int
-        Features fall into up to so many modules, unknown beforehand, each with inclusion probabilities of its
-        own (1.8); needs a Beta. One module: all features are alike.
+        Maximum number of modules: unknown groups of features, each with its own inclusion probabilities (1.8). Needs a
+        Beta. With one module, all features are alike.
     groups : (n_features,) labels, dict or Series, optional
-        Known groups of features (views): each has a slab precision and, where it is learnt, an inclusion
-        probability of its own for every factor (1.10). By position, or by the features' names. One group is as good
-        as none.
+        Known groups of features (views): each has its own slab precision and, if it is learnt, inclusion probability
+        for every factor (1.10). By position, or by feature names. One group is the same as none.
     factor_names : (n_factors,) names, optional
-        Of factors that are known beforehand; the columns' names where inclusion is a frame, as `annotate` makes it.
+        Names of known factors; by default the columns of inclusion if that is a frame, as `annotate` returns it.
     noise : "feature", "shared" or "sample"
         One noise precision per feature (the paper's), one in all, or one per sample. The latter two take features to
         be equally noisy: fit with scale=True unless they are.
+    factor_correlation : "learnt" or "none"
+        Whether the activations are f ~ N(0, Phi) with a correlation matrix Phi that is learnt, or uncorrelated (as in
+        the paper). Learnt correlations are shrunk towards zero by a prior that is worth ten samples.
     noise_shape, noise_rate, loading_shape, loading_rate : float, optional
-        Of the gamma priors on noise and slab precisions. A rate that
-        is left out is in units of the data, so that the answer does not depend on them: 0.02 times the variance of
-        the feature (or sample, or matrix) whose noise it is, and for loadings 0.1 times (0.001 where inclusion is
-        given) the mean square of all entries; loading_shape is then 1 (or 0.001). A number is taken as it is;
-        noise_rate may also be one number for each feature (or sample).
+        Shapes and rates of the gamma priors on noise and slab precisions. By default rates are in units of the data,
+        so that results do not depend on these: noise_rate is 0.02 times the variance of the feature (or sample, or
+        matrix), loading_rate 0.1 times (0.001 if inclusion is given) the mean square of all entries, and loading_shape
+        is 1 (or 0.001). A number is used as it is; noise_rate may also be one number per feature (or sample).
     settled : bool
         Whether the rates are final numbers; set by the package itself.
     parallel_analysis : int, optional
@@ -87,6 +90,7 @@ class Prior:
     groups: Any = None
     factor_names: Any = None
     noise: Noise = "feature"
+    factor_correlation: Correlation = "learnt"
     noise_shape: float = NOISE_SHAPE
     noise_rate: Any = None
     loading_shape: Any = None
@@ -114,7 +118,7 @@ class Prior:
         0.001
         """
         vague = dict.fromkeys(("noise_shape", "noise_rate", "loading_shape", "loading_rate"), PAPER_RATE)
-        return cls(**{"inclusion": 0.1, **vague, **settings})
+        return cls(**{"inclusion": 0.1, "factor_correlation": "none", **vague, **settings})
 
     def __post_init__(self) -> None:
         if self.inclusion is None:
@@ -133,6 +137,11 @@ class Prior:
                 check_positive(name, value)
         if not isinstance(self.noise, str) or self.noise not in get_args(Noise):
             raise ValueError(f"noise must be one of {get_args(Noise)}; got {self.noise!r}; choose one of them")
+        if self.factor_correlation not in get_args(Correlation):
+            raise ValueError(
+                f"factor_correlation must be one of {get_args(Correlation)}; got {self.factor_correlation!r}; choose "
+                "one of them"
+            )
         object.__setattr__(self, "n_modules", checked_count("n_modules", self.n_modules))
         if self.n_modules > 1 and not isinstance(self.inclusion, Beta):
             raise ValueError(
@@ -196,6 +205,16 @@ class Prior:
         """The number of factors."""
         assert self.n_factors is not None
         return self.n_factors
+
+    @property
+    def correlated(self) -> bool:
+        """Whether the factors' correlations are learnt."""
+        return self.factor_correlation == "learnt" and self.K > 1
+
+    @property
+    def correlation_df(self) -> float:
+        """Degrees of freedom of the prior on the factors' correlations (1.13); 0 where factors are uncorrelated."""
+        return float(self.K + 1 + CORRELATION_SAMPLES) if self.correlated else 0.0
 
     @property
     def learns_inclusion(self) -> bool:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..design import matching_rows
+from ..names import shown
 from ..posterior import MCMCPosterior, VIPosterior
-from ..reading.names import shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,7 +23,8 @@ Array = NDArray[np.float64]
 PALETTE = ("#0072B2", "#D55E00", "#00785A", "#A8477D", "#8A6500", "#2C84B5", "#444444", "#B03A2E")
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#6B7280"
 SEQUENTIAL = "Blues"  # from white to dark by lightness alone
-DIVERGING = "RdBu_r"
+DIVERGING = "RdBu"  # red below zero, blue above, as the bars have it
+NUMBER_MAP = "viridis"  # colours of samples by a number
 MOST_NAMES = 60  # names on an axis; more would overlap
 LONGEST_NAME = 28  # characters
 END_OF_NAME = 10  # of them
@@ -96,7 +98,7 @@ def called(p: VIPosterior | MCMCPosterior, k: int) -> str:
 
 
 def shown_factors(p: VIPosterior | MCMCPosterior) -> NDArray[np.intp]:
-    """The factors that hold something; the first where none does."""
+    """The factors that are not empty; the first where all are."""
     solid = np.flatnonzero(~p.empty)
     return solid if len(solid) else np.arange(1)
 
@@ -104,16 +106,9 @@ def shown_factors(p: VIPosterior | MCMCPosterior) -> NDArray[np.intp]:
 def labels_of(values: Any, samples: NDArray[Any], what: str) -> NDArray[Any]:
     """(n,) one value per sample; a Series is matched by name where X had names and so has it."""
     n = len(samples)
-    index: Any = getattr(values, "index", ())
-    if hasattr(values, "iloc") and samples.dtype.kind not in "iu" and list(index) != list(range(len(index))):
-        place = {str(name): at for at, name in enumerate(index)}
-        lacking = [str(name) for name in samples if str(name) not in place]
-        if lacking:
-            raise ValueError(
-                f"{what} must have a value for every sample; {shown(lacking[0])!r} has none ({len(lacking)} such in "
-                "all); pass values with the index of X, or without one"
-            )
-        values = values.iloc[[place[str(name)] for name in samples]]
+    if hasattr(values, "iloc"):
+        rows = matching_rows(values.index, samples, what)
+        values = values if rows is None else values.iloc[rows]
     array = np.asarray(values)
     if array.shape != (n,):
         raise ValueError(f"{what} must have one value per sample ({n}); got shape {array.shape}; pass a vector")
@@ -122,6 +117,26 @@ def labels_of(values: Any, samples: NDArray[Any], what: str) -> NDArray[Any]:
 
 def is_numeric(values: NDArray[Any]) -> bool:
     return values.dtype.kind in "fiu" and len(np.unique(values)) > len(PALETTE)
+
+
+def points(ax: Axes, p: Any, x: Array, y: Array, color: Any, legend: bool = True) -> None:
+    """A dot for each sample, coloured by numbers or labels where these are given."""
+    size = float(np.clip(4000 / len(x), 4, 40))
+    if color is None:
+        ax.scatter(x, y, s=size, color=BLUE, alpha=0.8, linewidths=0)
+        return
+    known = labels_of(color, p.sample_names, "color")
+    if is_numeric(known):
+        drawn = ax.scatter(x, y, s=size, c=known.astype(float), cmap=NUMBER_MAP, linewidths=0)
+        if legend:
+            ax.figure.colorbar(drawn, ax=ax, label=short(getattr(color, "name", None) or ""))
+        return
+    for n, name in enumerate(np.unique(known.astype(str))):
+        own, marker = known.astype(str) == name, "os^Dv"[n // len(PALETTE) % 5]
+        shade = PALETTE[n % len(PALETTE)]
+        ax.scatter(x[own], y[own], s=size, color=shade, marker=marker, linewidths=0, label=short(name))
+    if legend:
+        ax.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
 def jitter(n: int) -> Array:

@@ -1,4 +1,4 @@
-"""Draws under their one labelling: traces, and ranks, which should be flat in every chain."""
+"""Relabelled draws: traces, and ranks, which should be uniform in every chain."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUANTITIES = {
     "n_active": "active loadings",
 }
 BINS = 20
-MOST_POINTS = 1000  # of a trace; more are not seen
+MOST_POINTS = 1000  # of a trace; more cannot be seen
 MOST_FACTORS = 5
 
 
@@ -33,7 +33,7 @@ def trace(mc: Any, what: str = "loadings_norm", *, n: int = MOST_FACTORS) -> Fig
     mc : MCMCPosterior
     what : "loadings_norm", "activations_norm" or "n_active"
     n : int
-        At most so many factors.
+        At most this many factors.
 
     Returns
     -------
@@ -47,14 +47,14 @@ def trace(mc: Any, what: str = "loadings_norm", *, n: int = MOST_FACTORS) -> Fig
 
 
 def rank(mc: Any, what: str = "loadings_norm", *, n: int = MOST_FACTORS) -> Figure:
-    """Ranks among all chains' draws, a histogram for each chain: where chains agree, all are flat.
+    """Ranks among the draws of all chains, a histogram for each chain: uniform where the chains agree.
 
     Parameters
     ----------
     mc : MCMCPosterior
     what : "loadings_norm", "activations_norm" or "n_active"
     n : int
-        At most so many factors.
+        At most this many factors.
 
     Returns
     -------

@@ -14,15 +14,14 @@ from .base import (
     GREY,
     MOST_NAMES,
     ORANGE,
-    PALETTE,
     axes_for,
     called,
     checked,
-    is_numeric,
     jitter,
     labels_of,
     named_ticks,
     place,
+    points,
     short,
     shown_factors,
     unit_size,
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WIDTH = 2.0  # of an interval to each side, in posterior standard deviations
-CATEGORICAL_MAP = "viridis"
 
 
 def top_loadings(p: Any, factor: int = 1, *, n: int = 20, ax: Axes | None = None) -> Axes:
@@ -44,7 +42,7 @@ def top_loadings(p: Any, factor: int = 1, *, n: int = 20, ax: Axes | None = None
     factor : int
         Numbered from 1.
     n : int
-        At most so many features.
+        At most this many features.
     ax : matplotlib Axes, optional
 
     Returns
@@ -61,7 +59,7 @@ def top_loadings(p: Any, factor: int = 1, *, n: int = 20, ax: Axes | None = None
     mean, sd, inside = p.loadings_mean[order, k], p.loadings_sd[order, k], p.inclusion_prob[order, k]
     ax = axes_for(ax, (5.6, unit_size(len(order), 0.24, 2.4, 11.0)))
     at = np.arange(len(order))
-    for filled, label in ((True, "more likely in than out"), (False, "more likely out")):
+    for filled, label in ((True, "included (p > 0.5)"), (False, "not included")):
         some = (inside > 0.5) == filled
         if some.any():
             color = BLUE if filled else GREY
@@ -87,7 +85,7 @@ def top_loadings(p: Any, factor: int = 1, *, n: int = 20, ax: Axes | None = None
 
 
 def activations(p: Any, factor: int = 1, *, groups: ArrayLike | None = None, ax: Axes | None = None) -> Axes:
-    """A factor's activations: by group of samples, or sample by sample in order of size.
+    """The scores (activations) of a factor: by group of samples, or sample by sample in order of size.
 
     Parameters
     ----------
@@ -148,7 +146,7 @@ def _by_sample(p: Any, k: int, values: Any, sd: Any, ax: Axes | None) -> Axes:
 
 
 def scatter(p: Any, x: int = 1, y: int = 2, *, color: ArrayLike | None = None, ax: Axes | None = None) -> Axes:
-    """The samples by their activations of two factors, coloured by what is known of them.
+    """The samples by their scores (activations) on two factors, coloured by what is known of them.
 
     Parameters
     ----------
@@ -171,29 +169,15 @@ def scatter(p: Any, x: int = 1, y: int = 2, *, color: ArrayLike | None = None, a
         raise ValueError("scatter needs two factors; this result has one; draw it by activations")
     across, up = p.activations_mean[:, place(p, x)], p.activations_mean[:, place(p, y)]
     ax = axes_for(ax, (5.6, 4.6))
-    size = float(np.clip(4000 / len(across), 4, 40))
-    if color is None:
-        ax.scatter(across, up, s=size, color=BLUE, alpha=0.8, linewidths=0)
-    else:
-        known = labels_of(color, p.sample_names, "color")
-        if is_numeric(known):
-            points = ax.scatter(across, up, s=size, c=known.astype(float), cmap=CATEGORICAL_MAP, linewidths=0)
-            ax.figure.colorbar(points, ax=ax, label=short(getattr(color, "name", None) or ""))
-        else:
-            for n, name in enumerate(np.unique(known.astype(str))):
-                own = known.astype(str) == name
-                marker = "os^Dv"[n // len(PALETTE) % 5]
-                shade = PALETTE[n % len(PALETTE)]
-                ax.scatter(across[own], up[own], s=size, color=shade, marker=marker, linewidths=0, label=short(name))
-            ax.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
+    points(ax, p, across, up, color)
     ax.axhline(0.0, color="0.8", linewidth=0.8, zorder=0)
     ax.axvline(0.0, color="0.8", linewidth=0.8, zorder=0)
-    ax.set(xlabel=f"factor {x}", ylabel=f"factor {y}", title="Samples by their activations")
+    ax.set(xlabel=f"factor {x}", ylabel=f"factor {y}", title="Samples by their scores")
     return ax
 
 
 def variance_explained(p: Any, *, ax: Axes | None = None) -> Axes:
-    """What leaving each factor out would cost, and what all explain together, as shares of the data's variance.
+    """The share of variance lost if a factor is removed, for each, and what all explain together.
 
     Parameters
     ----------

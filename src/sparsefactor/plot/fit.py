@@ -1,4 +1,4 @@
-"""The data themselves: what is missing, and what the fit leaves over."""
+"""The data themselves: missing values, and residuals of the fit."""
 
 from __future__ import annotations
 

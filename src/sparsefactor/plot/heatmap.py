@@ -8,27 +8,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import checked_choice
+from ..frames import INCLUDED, standardized_loadings
 from .base import DIVERGING, MOST_NAMES, SEQUENTIAL, axes_for, checked, enlarged, named_ticks, shown_factors, unit_size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 OUTSTANDING = 0.995  # share of the loadings other than zero that have colours of their own
-LABELS = {"inclusion": "probability of inclusion", "loadings": "loading"}
+LABELS = {
+    "inclusion": "probability of inclusion",
+    "loadings": "loading",
+    "standardized": "standardised loading",
+}
+
+TITLES = {"inclusion": "Features included in each factor", "loadings": "Loadings", "standardized": "Loadings"}
 
 
 def heatmap(
-    p: Any, what: Literal["inclusion", "loadings"] = "inclusion", *, cluster: bool = True, ax: Axes | None = None
+    p: Any,
+    what: Literal["inclusion", "loadings", "standardized"] = "inclusion",
+    *,
+    cluster: bool = True,
+    ax: Axes | None = None,
 ) -> Axes:
     """Features by factors as a heatmap; empty factors are left out.
 
     Parameters
     ----------
     p : VIPosterior or MCMCPosterior
-    what : "inclusion" or "loadings"
+    what : "inclusion", "loadings" or "standardized"
+        Probabilities of inclusion; loadings in units of the features; or in their standard deviations.
     cluster : bool
-        Put features with the same factors together, in the order of the factors, strongest first; features that are
-        in no factor last. Otherwise as in the data.
+        Put features with the same factors together, in the order of the factors, strongest first; features that no
+        factor includes last. Otherwise as in the data.
     ax : matplotlib Axes, optional
 
     Returns
@@ -42,7 +54,8 @@ def heatmap(
     checked(p)
     checked_choice("what", what, LABELS)
     factors = shown_factors(p)
-    values = (p.inclusion_prob if what == "inclusion" else p.loadings_mean)[:, factors]
+    chosen = p.inclusion_prob if what == "inclusion" else p.loadings_mean
+    values = (standardized_loadings(p) if what == "standardized" else chosen)[:, factors]
     order = feature_order(p) if cluster else np.arange(len(values))
     G, K = values.shape
     ax = axes_for(ax, (unit_size(K, 0.32, 4.2, 13.0), unit_size(min(G, MOST_NAMES), 0.16, 3.6, 11.0)))
@@ -65,8 +78,9 @@ def heatmap(
         ax.set_ylabel(f"{G:,} features, {'those with the same factors together' if cluster else 'as in the data'}")
     left = p.n_factors - K
     ax.set_xlabel(f"factor{f' ({left} empty left out)' if left and not p.empty.all() else ''}")
-    ax.set_title("Which features are in which factor" if what == "inclusion" else "Loadings")
-    beyond = "both" if what == "loadings" and largest > top else "neither"
+    full = what == "inclusion" and (values > INCLUDED).all()
+    ax.set_title("Every feature is included in every factor" if full else TITLES[what])
+    beyond = "both" if what != "inclusion" and largest > top else "neither"
     ax.figure.colorbar(image, ax=ax, label=LABELS[what], shrink=0.8, extend=beyond)
     return ax
 
@@ -83,7 +97,7 @@ def feature_order(p: Any) -> NDArray[np.intp]:
     Signs come early, so that the means which are drawn of many features are of like ones.
     """
     scale = np.sqrt(np.mean(p.activations_mean**2, axis=0))
-    weight = np.abs(p.loadings_mean) * scale * (p.inclusion_prob > 0.5) * ~p.empty
+    weight = np.abs(p.loadings_mean) * scale * (p.inclusion_prob > INCLUDED) * ~p.empty
     ranked = np.argsort(-weight, axis=1, kind="stable")
     first, second = ranked[:, 0], ranked[:, min(1, weight.shape[1] - 1)]
     rows = np.arange(len(weight))

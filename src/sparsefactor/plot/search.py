@@ -1,4 +1,4 @@
-"""How a fit was found, and whether others found the same: the ELBO of all trials, agreement of factors."""
+"""How a fit was found, and whether others found the same: the ELBO of all restarts, agreement of factors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def elbo(p: Any) -> Figure:
-    """The ELBO of every trial by iteration, and on a log scale how far each is below the best; the winner is thick.
+    """The ELBO of every restart by iteration, and on a log scale its gap to the best; the selected one is thick.
 
     Parameters
     ----------
@@ -44,24 +44,28 @@ def elbo(p: Any) -> Figure:
     """
     if not hasattr(p, "elbo_history"):
         raise TypeError(f"p must be a variational posterior; got a {type(p).__name__}; pass what fit_vi returned")
-    winner = np.asarray(p.elbo_history["iteration"]), np.asarray(p.elbo_history["elbo"], dtype=np.float64)
-    others = _other_trials(p)
-    best = max([winner[1][-1], *(y[-1] for _, y in others)])
+    selected = np.asarray(p.elbo_history["iteration"]), np.asarray(p.elbo_history["elbo"], dtype=np.float64)
+    others = _other_restarts(p)
+    best = max([selected[1][-1], *(y[-1] for _, y in others)])
     figure = new_figure((8.4, 3.4))
     left, right = figure.subplots(1, 2)
-    for x, y, color, width in [*((x, y, GREY, 1.0) for x, y in others), (*winner, BLUE, 2.4)]:
-        # The last digit of a settled climb is rounding: a floor keeps it in sight on the log scale.
+    for x, y, color, width in [*((x, y, GREY, 1.0) for x, y in others), (*selected, BLUE, 2.4)]:
+        # After convergence the last digits are rounding: a floor keeps them on the log scale.
         gap = np.maximum(best - y, 1e-9 * max(1.0, abs(best)))
         left.plot(x, y, color=color, linewidth=width, alpha=0.9)
         right.plot(x, gap, color=color, linewidth=width, alpha=0.9)
-    low = np.quantile(np.concatenate([y for _, y in [*others, winner]]), 0.1)
+    low = np.quantile(np.concatenate([y for _, y in [*others, selected]]), 0.1)
     left.set(xlabel="iteration", ylabel="ELBO", ylim=(min(low, best - 1e-6 * abs(best)), best + 0.05 * (best - low)))
-    right.set(xlabel="iteration", ylabel="below the best ELBO", yscale="log")
-    figure.suptitle(f"{1 + len(others)} trials; thick: the best, {best:,.2f}" if others else f"ELBO {best:,.2f}")
+    right.set(xlabel="iteration", ylabel="ELBO gap", yscale="log")
+    figure.suptitle(
+        f"Convergence: {1 + len(others)} restarts; thick: the selected one, {best:,.2f}"
+        if others
+        else f"ELBO {best:,.2f}"
+    )
     return figure
 
 
-def _other_trials(p: Any) -> list[tuple[Any, Any]]:
+def _other_restarts(p: Any) -> list[tuple[Any, Any]]:
     history = getattr(p, "trial_history", None) or {}
     if not history:
         return []
@@ -71,7 +75,7 @@ def _other_trials(p: Any) -> list[tuple[Any, Any]]:
 
 
 def agreement(p: Any, other: Any = None, *, ax: Axes | None = None) -> Axes:
-    """Whether factors recur: in other trials, in every chain, or in another result.
+    """Whether factors recur: in other restarts, in every chain, or in another result.
 
     Each cell is a cosine of activations, from 0 (nothing in common) to 1 (the same, up to scale and sign).
 
@@ -80,7 +84,7 @@ def agreement(p: Any, other: Any = None, *, ax: Axes | None = None) -> Axes:
     p : VIPosterior or MCMCPosterior
     other : VIPosterior or MCMCPosterior, optional
         Another result for the same samples: all its factors against all of p's. Without it, p's chains against their
-        common mean; or, for variational inference, the factors that other converged trials have for p's.
+        common mean; or, for variational inference, the factors of other converged restarts against p's.
     ax : matplotlib Axes, optional
 
     Returns
@@ -107,8 +111,8 @@ def agreement(p: Any, other: Any = None, *, ax: Axes | None = None) -> Axes:
         cosine = np.stack([np.abs(np.sum(unit(one) * unit(p.activations_mean), axis=0)) for one in means])[:, mine]
         rows, ylabel = [str(number) for number in p.chain_numbers], "chain"
     else:
-        cosine = _of_trials(p)[:, mine]
-        rows, ylabel = [str(n + 1) for n in range(len(cosine))], "other converged trial"
+        cosine = _of_restarts(p)[:, mine]
+        rows, ylabel = [str(n + 1) for n in range(len(cosine))], "other converged restart"
     R, K = cosine.shape
     ax = axes_for(ax, (unit_size(K, 0.34, 4.2, 12.0), unit_size(R, 0.28, 2.2, 8.0)))
     image = ax.imshow(np.clip(cosine, 0, 1), aspect="auto", cmap=SEQUENTIAL, vmin=0, vmax=1, interpolation="nearest")
@@ -123,10 +127,10 @@ def agreement(p: Any, other: Any = None, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _of_trials(p: VIPosterior) -> Any:
+def _of_restarts(p: VIPosterior) -> Any:
     if p.trial_agreement is None or not len(p.trial_agreement):
         raise ValueError(
-            "agreement needs other trials that have converged; this fit has none; fit with race=False, which lets "
-            "every trial converge"
+            "agreement needs other restarts that have converged; this fit has none; fit with race=False, which lets "
+            "every restart converge"
         )
     return p.trial_agreement

@@ -1,4 +1,4 @@
-"""Which factors are in which known group of features: the picture of several views."""
+"""The variance of each known group of features (view) that the factors explain."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PALE = 0.6  # of the largest share: darker cells have light numbers
 
 
 def variance_by_group(p: Any, *, ax: Axes | None = None) -> Axes:
-    """What leaving each factor out would cost in each group of features, as a heatmap of groups by factors.
+    """The share of variance lost if a factor is removed, in each group of features: groups by factors.
 
     Parameters
     ----------
@@ -38,7 +38,9 @@ def variance_by_group(p: Any, *, ax: Axes | None = None) -> Axes:
     checked(p)
     share = 100 * p.variance_explained(by="group")
     factors, names = shown_factors(p), p.prior.group_names
-    share = np.maximum(share[:, factors], 0.0)  # a factor may cost a group a little; that is none of its variance
+    share = np.maximum(
+        share[:, factors], 0.0
+    )  # a factor may fit a group a little worse; that explains none of its variance
     V, K = share.shape
     ax = axes_for(ax, (unit_size(K, 0.55, 4.2, 13.0), unit_size(V, 0.45, 2.4, 9.0)))
     top = float(np.nanmax(share, initial=0.0)) or 1.0

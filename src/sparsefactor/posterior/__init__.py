@@ -11,3 +11,4 @@ from .labels import Labels as Labels
 from .mcmc import MCMCPosterior as MCMCPosterior
 from .variational import Status as Status
 from .variational import VIPosterior as VIPosterior
+from .verdict import Verdict as Verdict

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 class Asking:
     """The methods that put questions."""
 
-    def transform(
-        self, X: Any, return_sd: bool = False, covariates: Any = None, client: Any = None
-    ) -> Array | tuple[Array, Array]:
+    def transform(self, X: Any, return_sd: bool = False, covariates: Any = None, client: Any = None) -> Any:
         """Activations of new samples, with any pattern of missing entries; for training samples, the fit's own.
 
         Given the features' posterior the answer is exact: the uncertainty of the loadings counts, the fit's centring
@@ -30,18 +28,18 @@ class Asking:
         Parameters
         ----------
         X : (n, n_features) array or frame
-            NaN where missing. Named features are matched by name to those of the fit, in any order. Or what is not
-            in memory, as `fit_vi` takes it: it is looked at a block of samples at a time.
+            NaN where missing. Named features are matched by name to those of the fit, in any order. Data that are not
+            in memory (see `fit_vi`) are read a block of samples at a time.
         return_sd : bool
             Return posterior standard deviations as well.
         covariates : (n, c) array or frame, optional
             Those of the new samples, where the fit had covariates.
         client : dask.distributed.Client, optional
-            Whose workers answer, each for some samples; they are sent the posterior once. The answer is the same.
+            Its workers compute, each for some samples. The result is the same.
 
         Returns
         -------
-        array (n, n_factors), or two of them
+        array (n, n_factors), or a frame or DataArray with names where X is one; or two of them
 
         Examples
         --------
@@ -69,8 +67,8 @@ class Asking:
         ----------
         X : (n, n_features) array or frame, or None
             NaN is filled in, given the sample's other entries; the rest is kept. None: predictions of every
-            entry of the training data. Or what is not in memory, as `fit_vi` takes it: it is looked at a block of
-            samples at a time, and what is returned is an array in a file without a name, mapped into memory.
+            entry of the training data. Data that are not in memory (see `fit_vi`) are read a block of samples at a
+            time; an array in a temporary file, mapped into memory, is then returned.
         return_sd : bool
             Return standard deviations of what would be observed there, signal and noise together; 0 where X was
             observed.
@@ -79,7 +77,7 @@ class Asking:
         covariates : (n, c) array or frame, optional
             Those of the samples in X, where the fit had covariates.
         client : dask.distributed.Client, optional
-            Whose workers answer, each for some samples; they are sent the posterior once. The answer is the same.
+            Its workers compute, each for some samples. The result is the same.
 
         Returns
         -------
@@ -149,20 +147,21 @@ class Asking:
     def lfsr(self) -> Array:
         """(n_features, n_factors) local false sign rate: how likely a loading is zero or of the other sign.
 
-        Variational inference is too sure where a loading is neither clear nor absent: of loadings with a rate of about
-        0.025, some 0.08 to 0.15 are wrong. See `discoveries` for what helps.
+        Variational inference is overconfident where a loading is neither clear nor absent: of loadings with a rate of
+        about 0.025, some 0.08 to 0.15 are wrong. See `discoveries` for what helps.
         """
         from ..questions import local_false_sign_rate
 
         return local_false_sign_rate(self._self())
 
-    def discoveries(self, fdr: float = 0.05, by: Literal["inclusion", "sign"] = "inclusion") -> pandas.DataFrame:
+    def discoveries(
+        self, fdr: float = 0.05, by: Literal["inclusion", "sign"] = "inclusion", *, min_loading: float = 0.0
+    ) -> pandas.DataFrame:
         """The features of each factor at a Bayesian false discovery rate.
 
-        The rate is what the posterior believes. Draws keep it nearly; variational inference is too sure where noise is
-        strong. Then draw from the posterior, starting at the fit: `sample(X, vi.prior, init=vi).discoveries()`. Figures
-        are in docs/howto/vi_or_mcmc.md. They are of factors that the data have; a list of a factor that does not exist
-        is wrong as a whole.
+        The rate is computed from the posterior. Draws nearly keep it; variational inference is overconfident where
+        noise is strong. Then sample, starting at the fit: `sample(X, vi.prior, init=vi).discoveries()`. Figures are in
+        docs/results.md. They hold for factors that exist; a list of a factor that does not exist is wrong as a whole.
 
         Parameters
         ----------
@@ -170,11 +169,14 @@ class Asking:
             The list of a factor is the longest whose mean probability of error is at most this.
         by : "inclusion" or "sign"
             An error is a loading that is zero, or one that is zero or of the other sign.
+        min_loading : float
+            Take features whose standardised loading exceeds this in absolute value: an error is one that does not. 0.3
+            gives short lists where every feature has a loading that is not zero.
 
         Returns
         -------
         pandas.DataFrame
-            Columns factor (from 1), feature, loading, sd, inclusion_prob, lfsr, and fdr: the rate of the list that
+            Columns factor (from 1), feature, loading, standardized, sd, inclusion_prob, lfsr, and fdr: the rate of the list that
             ends there.
 
         Examples
@@ -187,7 +189,7 @@ class Asking:
         """
         from ..questions import discoveries
 
-        return discoveries(self._self(), fdr, by=by)
+        return discoveries(self._self(), fdr, by=by, min_loading=min_loading)
 
     def _self(self) -> VIPosterior | MCMCPosterior:
         return cast("VIPosterior | MCMCPosterior", self)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import xarray
 
     from ..diagnostics import Diagnostics
+    from .verdict import Verdict
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -41,6 +42,8 @@ class MCMCPosterior(Posterior):
         Of the slab; by group where the prior has groups.
     inclusion_rate_mean : (n_factors,), or (n_groups, n_factors)
         Learnt inclusion probabilities; (0,) where inclusion was given.
+    factor_correlation_mean, factor_correlation_sd : (n_factors, n_factors)
+        Correlations of the factors, and their uncertainty; the identity where the prior has uncorrelated factors.
     fit_sums : FitSums
         What `variance_explained` needs of the data.
     record : dict
@@ -109,8 +112,13 @@ class MCMCPosterior(Posterior):
         back = np.argsort(self.permutations, axis=-1)
         return relabelled_tree(self.draws, back, np.take_along_axis(self.signs, back, axis=-1))
 
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the draws can be used, why or why not, and what to do; see `diagnostics`."""
+        return self.diagnostics().verdict
+
     def diagnostics(self) -> Diagnostics:
-        """Have the chains converged, do they agree, and how precise are their means; with a verdict in words.
+        """Have the chains converged, do they agree, and how precise are their means; with the verdict.
 
         Returns
         -------

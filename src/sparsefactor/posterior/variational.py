@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from .base import Posterior
 from .labels import DIMS, GROUP_DIMS, MODULE_DIMS, NOISE_DIMS, Array
+from .verdict import Verdict, verdict_of_vi
 
 if TYPE_CHECKING:
     import pandas
@@ -49,6 +50,8 @@ class VIPosterior(Posterior):
         Of the slab; by group where the prior has groups.
     inclusion_rate_mean : (n_factors,), or (n_groups, n_factors)
         Learnt inclusion probabilities; (0,) where inclusion was given.
+    factor_correlation_mean, factor_correlation_sd : (n_factors, n_factors)
+        Correlations of the factors, and their uncertainty; the identity where the prior has uncorrelated factors.
     fit_sums : FitSums
         What `variance_explained` needs of the data.
     record : dict
@@ -58,9 +61,9 @@ class VIPosterior(Posterior):
     elbo_terms : dict of str to float
         Its terms by name.
     elbo_history : dict
-        Of the winning trial: iteration, elbo, seconds; as a frame, `elbo_trace`.
+        Of the selected restart: iteration, elbo, seconds; as a frame, `elbo_trace`.
     trial_records : list of dict
-        What became of each trial; as a frame, `trials`.
+        The outcome of each restart; as a frame, `trials`.
     stability : (n_factors,)
         Share of the other restarts that ended near the best ELBO and have the factor; NaN without others.
     status : Status
@@ -68,11 +71,11 @@ class VIPosterior(Posterior):
     parameters : dict of str to array
         q's own parameters.
     signal_mean : (n_samples, n_features), optional
-        The mean signal over trials, where `average=True` asked for it.
+        The mean signal over restarts, with `average=True`.
     trial_history : dict
-        The ELBO of all trials by iteration.
+        The ELBO of all restarts by iteration.
     trial_agreement : (other restarts near the best, n_factors), optional
-        Cosines with the winner's factors.
+        Cosines with the factors of the selected restart.
     module_prob : (n_features, n_modules), optional
         Which module a feature is in, where the prior has modules; the largest module first.
     module_rate_mean : (n_modules, n_factors), optional
@@ -110,8 +113,13 @@ class VIPosterior(Posterior):
         return self.status is Status.CONVERGED
 
     @property
+    def verdict(self) -> Verdict:
+        """Whether the fit can be used, why or why not, and what to do."""
+        return verdict_of_vi(self)
+
+    @property
     def certainty(self) -> str:
-        """What was done to find this solution, and what would make it surer, in words."""
+        """What was tried to find this solution, and what more could be tried, in words."""
         facts = self.record.get("search", {})
         restarts, agreeing = facts.get("restarts", len(self.trial_records)), facts.get("agreeing", 1)
         finalists, proposals = facts.get("finalists", restarts), facts.get("proposals", 0)

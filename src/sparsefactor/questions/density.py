@@ -15,7 +15,15 @@ from ..posterior import MCMCPosterior, VIPosterior
 from .noise import fixed_point, noise_grid, noise_rate, over_noise
 from .predict import Index, known_at, noise_place, products_at, signal_at, signal_variance
 from .project import observed_gram, squares_of_units
-from .rows import each_draw, noise_shape, noise_variance, per_feature
+from .rows import (
+    correlation_root,
+    each_draw,
+    feature_blocks,
+    loading_covariance,
+    noise_shape,
+    noise_variance,
+    per_feature,
+)
 from .samples import Samples, new_samples, training_matrix
 
 Array = NDArray[np.float64]
@@ -28,14 +36,15 @@ def covariance(p: VIPosterior | MCMCPosterior) -> Array:
     Where noise belongs to samples, that of the average training sample.
     """
     if isinstance(p, VIPosterior):
-        total = p.loadings_mean @ p.loadings_mean.T
-        noise = noise_variance(p)
-        diagonal = np.sum(p.loadings_sd**2, axis=1) + (noise.mean() if p.prior.noise == "sample" else noise)
+        L = p.loadings_mean @ correlation_root(p.prior, p.factor_correlation_mean)
+        total, noise = L @ L.T, noise_variance(p)
+        diagonal = own_spread(p) + (noise.mean() if p.prior.noise == "sample" else noise)
     else:
         G = len(p.loadings_mean)
         total, diagonal = np.zeros((G, G)), np.zeros(G)
         for draw in each_draw(p):
-            total += draw.weight * (draw.L @ draw.L.T)
+            L = draw.L @ draw.root
+            total += draw.weight * (L @ L.T)
             diagonal += draw.weight * (np.mean(1 / draw.tau) if p.prior.noise == "sample" else 1 / draw.tau)
     total[np.diag_indices(len(total))] += diagonal
     return np.asarray(total * np.outer(p.labels.scale, p.labels.scale))
@@ -54,32 +63,42 @@ def log_density(p: VIPosterior | MCMCPosterior, X: Any, *, of: Of = "samples", c
     rate = noise_rate(p, squares, samples.count)
     terms, weights = [], []
     for draw in each_draw(p):
+        L = draw.L @ draw.root
         if p.prior.noise == "sample":
-            gram, linear = observed_gram(draw.L, np.ones(len(draw.L)), samples), samples.Y @ draw.L
+            gram, linear = observed_gram(L, np.ones(len(L)), samples), samples.Y @ L
             found = over_noise(gram, linear, squares, samples.count, p.prior, rate)
             terms.append(found.log_density)
         else:
-            terms.append(gaussian(draw.L, 1.0 / per_feature(p, draw.tau), samples))
+            terms.append(gaussian(L, 1.0 / per_feature(p, draw.tau), samples))
         weights.append(draw.weight)
     return np.asarray(logsumexp(np.array(terms), axis=0, b=np.array(weights)[:, None])) - units
 
 
 def _under_q(p: VIPosterior, samples: Samples) -> Array:
     """(n,) of the Gaussian that has the predictive mean and covariance under q."""
-    spread = np.sum(p.loadings_sd**2, axis=1)
+    spread, L = own_spread(p), p.loadings_mean @ correlation_root(p.prior, p.factor_correlation_mean)
     if p.prior.noise != "sample":
-        return gaussian(p.loadings_mean, spread + per_feature(p, noise_variance(p)), samples)
+        return gaussian(L, spread + per_feature(p, noise_variance(p)), samples)
     # The noise of a new sample is known by its prior alone, over which the density is averaged.
-    gram = observed_gram(p.loadings_mean, np.ones(len(spread)), samples)
+    gram = observed_gram(L, np.ones(len(spread)), samples)
     squares, count = np.sum(samples.Y**2, axis=1), samples.count
     rate = noise_rate(p, squares_of_units(p, samples), count)
-    middle = fixed_point(gram, samples.Y @ p.loadings_mean, squares, count, p.prior, rate, joint=True)
+    middle = fixed_point(gram, samples.Y @ L, squares, count, p.prior, rate, joint=True)
     grid = noise_grid(middle, p.n_factors, count, p.prior)
     log_p = log_gamma_density(grid, p.prior.noise_shape, rate[:, None]) + np.log(grid)
     for j in range(len(grid)):
         one = samples.one(j)
-        log_p[j] += [float(gaussian(p.loadings_mean, spread + 1.0 / tau, one)[0]) for tau in grid[j]]
+        log_p[j] += [float(gaussian(L, spread + 1.0 / tau, one)[0]) for tau in grid[j]]
     return np.asarray(logsumexp(log_p, axis=1) + np.log(np.log(grid[:, 1] / grid[:, 0])))
+
+
+def own_spread(p: VIPosterior) -> Array:
+    """(n_features,) the variance of each feature that the uncertainty of its loadings adds: tr(Cov(l_i) Phi)."""
+    if not p.prior.correlated or p.module_prob is None:
+        return np.asarray(np.sum(p.loadings_sd**2, axis=1))
+    G, K = p.loadings_mean.shape
+    each = [loading_covariance(p, rows) for rows in feature_blocks(G, K)]
+    return np.concatenate([np.einsum("ikl,kl->i", V, p.factor_correlation_mean) for V in each])
 
 
 def gaussian(L: Array, noise: Array, samples: Samples) -> Array:

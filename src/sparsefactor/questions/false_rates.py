@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from ..checks import checked_choice, checked_share
+from ..checks import checked_choice, checked_number, checked_share
 from ..posterior import MCMCPosterior, VIPosterior
+from ..standardized import factor_size, to_standardized
 from .rows import each_draw
 
 if TYPE_CHECKING:
@@ -31,14 +32,39 @@ def local_false_sign_rate(p: VIPosterior | MCMCPosterior) -> Array:
     return np.asarray(np.clip(1.0 - np.maximum(above, below), 0.0, 1.0))
 
 
-def discoveries(p: VIPosterior | MCMCPosterior, fdr: float = 0.05, *, by: str = "inclusion") -> pandas.DataFrame:
+def probability_of_size(p: VIPosterior | MCMCPosterior, least: float) -> Array:
+    """(n_features, n_factors) the probability that a standardised loading is larger than `least` in absolute value."""
+    if isinstance(p, VIPosterior):
+        mu, s2, eta = (p.parameters[name] for name in ("mu", "s2", "eta"))
+        size, sd = factor_size(p), np.sqrt(s2)
+        scale = to_standardized(p, np.ones_like(mu), size)  # from loadings to standardised ones
+        with np.errstate(divide="ignore"):
+            bound = least / scale
+        return np.asarray(eta * (ndtr((mu - bound) / sd) + ndtr((-mu - bound) / sd)))
+    larger = np.zeros_like(p.loadings_mean)
+    for draw in each_draw(p):
+        size = np.sqrt(np.mean(draw.F**2, axis=0))
+        larger += draw.weight * (np.abs(to_standardized(p, draw.L, size)) > least)
+    return np.clip(larger, 0.0, 1.0)
+
+
+def discoveries(
+    p: VIPosterior | MCMCPosterior, fdr: float = 0.05, *, by: str = "inclusion", min_loading: float = 0.0
+) -> pandas.DataFrame:
     """One line for each feature of each factor that is found at this Bayesian false discovery rate, surest first."""
     import pandas as pd
 
     checked_share("fdr", fdr, "0.05")
     checked_choice("by", by, ("inclusion", "sign"))
+    checked_number("min_loading", min_loading, "pass e.g. 0.3, or 0 for any size")
+    if min_loading and by == "sign":
+        raise ValueError('min_loading goes with by="inclusion"; got by="sign"; leave one of them out')
     signs = local_false_sign_rate(p)
-    wrong = 1.0 - p.inclusion_prob if by == "inclusion" else signs
+    if min_loading:
+        wrong = 1.0 - probability_of_size(p, min_loading)
+    else:
+        wrong = 1.0 - p.inclusion_prob if by == "inclusion" else signs
+    standardized = p.standardized_loadings if p.fit_sums is not None else np.full(p.loadings_mean.shape, np.nan)
     frames = []
     for k in range(p.n_factors):
         chosen, rate = found(wrong[:, k], np.abs(p.loadings_mean[:, k]), fdr)
@@ -48,6 +74,7 @@ def discoveries(p: VIPosterior | MCMCPosterior, fdr: float = 0.05, *, by: str = 
                     "factor": np.full(len(chosen), k + 1),
                     "feature": p.feature_names[chosen],
                     "loading": p.loadings_mean[chosen, k],
+                    "standardized": standardized[chosen, k],
                     "sd": p.loadings_sd[chosen, k],
                     "inclusion_prob": p.inclusion_prob[chosen, k],
                     "lfsr": signs[chosen, k],

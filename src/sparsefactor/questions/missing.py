@@ -119,7 +119,7 @@ class _Mixture:
         place = noise_place(self.p, j, i)
         if self.samples is None:
             return np.einsum("ek,ek->e", draw.F[j], draw.L[i]), 1.0 / np.atleast_1d(draw.tau)[place]
-        found = under_draw(self.p, draw.L, draw.tau, self.samples)
+        found = under_draw(self.p, draw, self.samples)
         noise = 1.0 / (np.atleast_1d(draw.tau) if found.tau is None else found.tau)[place]
         mean, signal = np.empty(len(j)), np.empty(len(j))
         for block in blocks(len(j), max(1, BLOCK_ENTRIES // self.p.n_factors**2)):

@@ -1,7 +1,8 @@
 """Activations of new samples: the update that the fit itself makes, with its features held as they are.
 
-Under q, a sample's activations have precision I + sum_i tau_i E[l_i l_i'] over its observed features, so that the
+Under q, a sample's activations have precision Phi^-1 + sum_i tau_i E[l_i l_i'] over its observed features, so that the
 loadings' uncertainty counts (docs/math.md, 7.1). With draws, the same holds in each, and the draws are averaged.
+Correlated activations f are root g with Phi = root root' and g ~ N(0, I): all is computed for g, with loadings L root.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..containers import scores_like_input
 from ..posterior import MCMCPosterior, VIPosterior
 from .noise import fixed_point, noise_rate, over_noise
-from .rows import each_draw, feature_blocks, loading_covariance
+from .rows import Draw, correlation_root, each_draw, feature_blocks, loading_covariance
 from .samples import Border, Samples
 
 Array = NDArray[np.float64]
@@ -30,13 +32,21 @@ class Activations(NamedTuple):
     def variance(self) -> Array:
         return np.broadcast_to(np.einsum("jkk->jk", self.covariance), self.mean.shape)
 
+    def times(self, root: Array) -> Activations:
+        """The law of root times these activations."""
+        return self._replace(mean=self.mean @ root.T, covariance=root @ self.covariance @ root.T)
+
 
 def transform(
     p: VIPosterior | MCMCPosterior, X: Any, *, return_sd: bool = False, covariates: Any = None, client: Any = None
-) -> Array | tuple[Array, Array]:
+) -> Any:
     """(n, n_factors) the posterior mean of new samples' activations, and their standard deviation if asked for."""
-    found = [own for _, own in Border(X, p.labels, covariates).answers(client, moments, p)]
-    mean, sd = (np.concatenate([own[place] for own in found]) for place in range(2))
+    border = Border(X, p.labels, covariates)
+    found = [own for _, own in border.answers(client, moments, p)]
+    mean, sd = (
+        scores_like_input(np.concatenate([own[place] for own in found]), X, border.names, p.factor_names)
+        for place in range(2)
+    )
     return (mean, sd) if return_sd else mean
 
 
@@ -47,7 +57,7 @@ def moments(p: VIPosterior | MCMCPosterior, samples: Samples) -> tuple[Array, Ar
         return law.mean, np.sqrt(law.variance)
     total, square = np.zeros((len(samples.Y), p.n_factors)), np.zeros((len(samples.Y), p.n_factors))
     for draw in each_draw(p):
-        found = under_draw(p, draw.L, draw.tau, samples)
+        found = under_draw(p, draw, samples)
         total += draw.weight * found.mean
         square += draw.weight * (found.variance + found.mean**2)
     return total, np.sqrt(np.maximum(square - total**2, 0.0))
@@ -56,7 +66,9 @@ def moments(p: VIPosterior | MCMCPosterior, samples: Samples) -> tuple[Array, Ar
 def under_q(p: VIPosterior, samples: Samples) -> Activations:
     """q(f) of each sample, of the family that the fit used: joint over the factors, or independent."""
     weight = p.noise_precision_mean if p.prior.noise == "feature" else np.ones(len(p.loadings_mean))
+    root = correlation_root(p.prior, p.factor_correlation_mean)
     gram, linear = _gram_under_q(p, samples, weight), samples.Y @ (weight[:, None] * p.loadings_mean)
+    gram, linear = root.T @ gram @ root, linear @ root
     joint = p.parameters["f_var"].ndim == 3
     if p.prior.noise == "sample":
         squares = np.sum(samples.Y**2, axis=1) + known_variance(p, samples)
@@ -65,6 +77,7 @@ def under_q(p: VIPosterior, samples: Samples) -> Activations:
         found = solved(gram, linear, tau)._replace(tau=tau)
     else:
         found = solved(gram, linear, 1.0 if p.prior.noise == "feature" else float(p.noise_precision_mean))
+    found = found.times(root)
     if joint:
         return found
     # The means of independent factors solve the same equations; their variances are one over the diagonal.
@@ -90,16 +103,17 @@ def squares_of_units(p: VIPosterior, samples: Samples) -> Array:
     return np.asarray(np.sum((samples.Y + samples.observed * moved) ** 2, axis=1))
 
 
-def under_draw(p: MCMCPosterior, L: Array, tau: Array, samples: Samples) -> Activations:
+def under_draw(p: MCMCPosterior, draw: Draw, samples: Samples) -> Activations:
     """f given one draw of the features; where each sample has a noise of its own, averaged over that as well."""
+    L, tau = draw.L @ draw.root, draw.tau
     weight = tau if p.prior.noise == "feature" else np.ones(len(L))
     gram, linear = observed_gram(L, weight, samples), samples.Y @ (weight[:, None] * L)
     if p.prior.noise != "sample":
-        return solved(gram, linear, 1.0 if p.prior.noise == "feature" else float(tau))
+        return solved(gram, linear, 1.0 if p.prior.noise == "feature" else float(tau)).times(draw.root)
     squares = np.sum(samples.Y**2, axis=1)
     rate = noise_rate(p, squares, samples.count)
     found = over_noise(gram, linear, squares, samples.count, p.prior, rate)
-    return Activations(found.mean, found.covariance, 1.0 / found.noise_variance)
+    return Activations(found.mean, found.covariance, 1.0 / found.noise_variance).times(draw.root)
 
 
 def solved(gram: Array, linear: Array, tau: Any) -> Activations:

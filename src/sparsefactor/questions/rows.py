@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..model import Prior
 from ..posterior import MCMCPosterior, VIPosterior
 from ..posterior.mcmc import chain_shares
 from ..storage.lazy import draws_per_block
@@ -23,6 +24,7 @@ class Draw(NamedTuple):
     L: Array  # (G, K)
     tau: Array  # (G,), () or (N,), as the noise structure has it
     F: Array  # (N, K)
+    root: Array  # (K, K) of the factors' correlations: root root'
     weight: float
 
 
@@ -32,6 +34,8 @@ def each_draw(p: MCMCPosterior, most: int | None = None) -> Iterator[Draw]:
     names = {"loadings": "feature", "activations": "observation"}
     L, F = (posterior[name].variable.transpose("chain", "draw", own, "factor") for name, own in names.items())
     tau = posterior["noise_precision"].variable.transpose("chain", "draw", ...)
+    phi = posterior["factor_correlation"].variable if p.prior.correlated else None
+    root = np.eye(p.n_factors)
     weights = chain_shares(p.weights, p.n_chains)
     n_draws = L.shape[1]
     step = 1 if most is None else max(1, -(-n_draws * p.n_chains // most))
@@ -42,8 +46,15 @@ def each_draw(p: MCMCPosterior, most: int | None = None) -> Iterator[Draw]:
             if not picked:
                 continue
             at = np.array(picked)
-            for l, t, f in zip(*(np.asarray(v[int(chain), at].values, float) for v in (L, tau, F)), strict=True):
-                yield Draw(l, t, f, float(weights[chain]) / len(chosen))
+            drawn = [np.asarray(v[int(chain), at].values, float) for v in (L, tau, F)]
+            roots = [root] * len(at) if phi is None else np.linalg.cholesky(np.asarray(phi[int(chain), at].values, float))
+            for l, t, f, own in zip(*drawn, roots, strict=True):
+                yield Draw(l, t, f, own, float(weights[chain]) / len(chosen))
+
+
+def correlation_root(prior: Prior, correlation: Array) -> Array:
+    """(K, K) a root of the factors' correlation matrix: root root'; the identity where factors are uncorrelated."""
+    return np.linalg.cholesky(correlation) if prior.correlated else np.eye(len(correlation))
 
 
 def feature_blocks(G: int, K: int) -> Iterator[slice]:

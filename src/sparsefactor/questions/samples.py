@@ -18,7 +18,7 @@ from ..data.spool import Spool
 from ..design import read_covariates
 from ..jobs import Jobs
 from ..names import checked_names, shown
-from ..posterior import Labels
+from ..posterior import Labels, MCMCPosterior, VIPosterior
 from ..storage.moments import blocks
 
 Array = NDArray[np.float64]
@@ -174,6 +174,20 @@ def training_matrix(X: Any, labels: Labels, what: str, remedy: str) -> Array:
     columns = matched(feature_names, shape[1], labels.feature_names)
     rows = matched(sample_names, shape[0], labels.sample_names, "sample", "index")
     return np.asarray(given[np.ix_(rows, columns)], dtype=np.float64)
+
+
+def variance_by_sample(p: VIPosterior | MCMCPosterior, X: Any) -> Array:
+    """(n_samples,) one minus residual over total sum of squares of each sample's observed entries, as they were fitted.
+
+    NaN for a sample without variation around the features' means.
+    """
+    if X is None:
+        raise ValueError('by="sample" needs the data of the fit, which a result does not keep; got none; pass X=...')
+    data = training_matrix(X, p.labels, "X", "pass the data of the fit")
+    fitted = (data - p.labels.offset) / p.labels.scale
+    signal = p.signal() + (p.labels.known() if len(p.covariate_names) else 0.0)
+    residual, total = (np.nansum(values**2, axis=1) for values in (fitted - signal, fitted))
+    return np.where(total > 0, 1.0 - residual / np.where(total > 0, total, 1.0), np.nan)
 
 
 def matched(

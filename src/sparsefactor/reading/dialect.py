@@ -25,6 +25,7 @@ AMONG_NAMES = ";\t|"  # separators that names rarely hold; commas and spaces the
 QUOTED = re.compile(r'"[^"]*"')
 COMMENTS = ("#", "!", "sep=")  # GEO marks with !, Excel writes sep=; into a first line
 MOSTLY = 0.5  # of the cells that a separator yields must be numbers
+SHARE_CELLS = 20_000  # looked at for it
 MOST_SKIPPED = 20  # lines before a header, to be suggested
 LEAST_BELOW = 3  # lines below those
 
@@ -175,6 +176,7 @@ def width_of(records: Records) -> int | None:
 
 def _share_of_numbers(records: Records, numbers: NumberFormat) -> float:
     cells = [cell for record in records[1:] or records for cell in record[1:]]
+    cells = cells[:: 1 + len(cells) // SHARE_CELLS]
     grouped = thousands_of(cells)
     ways = [numbers, NumberFormat(numbers.na, ",")]
     ways += [NumberFormat(numbers.na, grouped[1], grouped[0])] if grouped else []

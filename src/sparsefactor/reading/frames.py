@@ -39,7 +39,7 @@ def from_frame(frame: pandas.DataFrame, path: Path, choices: Choices, kind: str)
         return ["" if value is None or value is pd.NA else str(value) for value in frame.iloc[rows, column]]
 
     body = [list(record) for record in zip(*(cells(j, slice(HEAD)) for j in range(len(titles))), strict=True)]
-    text = [j for j, kind_of in enumerate(frame.dtypes) if kind_of.kind not in "fiub"]
+    text = {j for j, kind_of in enumerate(frame.dtypes) if kind_of.kind not in "fiub"}
     numbers = NumberFormat(choices.na)
     layout = choose_columns(titles, body, numbers, len(frame), path.name, choices, text, named_first)
     return Parsed(

@@ -13,7 +13,7 @@ Records = list[list[str]]
 
 SCALE = 4  # numbers in order that may be a scale; fewer are in order too often by chance
 EXTRA_LINES = 3  # at most, of a header
-LEAST = 3  # records below a title
+LEAST = 3  # records below a title, and texts in a further line of a header
 BLANK_SHARE = 0.5  # of a line of a title padded with separators, more than this is blank
 
 
@@ -50,10 +50,12 @@ def extra_header_lines(body: Records, numbers: NumberFormat) -> int:
     marked = [k for k, record in enumerate(body[:EXTRA_LINES]) if any('"ImportId"' in cell for cell in record)]
     if marked:
         return marked[-1] + 1
+    if not body or sum(map(numbers.is_text, body[0])) < LEAST:
+        return 0
     for count in range(min(EXTRA_LINES, len(body) - 2), 0, -1):
         columns = list(zip(*body[count:], strict=True))
         numeric = [j for j, column in enumerate(columns) if is_numeric(column, numbers)]
-        if len(numeric) > 2 and all(_are_titles([record[j] for j in numeric], numbers) for record in body[:count]):
+        if len(numeric) >= LEAST and all(_are_titles([record[j] for j in numeric], numbers) for record in body[:count]):
             return count
     return 0
 

@@ -5,7 +5,7 @@ What can be read in two ways is asked, never guessed. Questions are collected, s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import groupby
@@ -75,7 +75,7 @@ def choose_columns(
     n_rows: int,
     file: str,
     choices: Choices,
-    text: Sequence[int] | None = None,
+    text: Collection[int] | None = None,
     named_first: bool = False,
 ) -> Layout:
     """The column of names and those of numbers.
@@ -115,16 +115,17 @@ def choose_columns(
             index = first if found else None
             questions += [question] if question and first in kept else []
     kept = [j for j in kept if j != index]
-    texts = [j for j in kept if (_is_text(columns[j], numbers) if text is None else j in text)]
+    texts = {j: None for j in kept if (_is_text(columns[j], numbers) if text is None else j in text)}
     if texts:
-        questions.append(_text_question(layout, kept, texts, columns[texts[0]], numbers, file))
+        questions.append(_text_question(layout, kept, list(texts), columns[next(iter(texts))], numbers, file))
         kept = [j for j in kept if j not in texts]
     if not kept:
         raise ValueError(
             questions[-1] if texts else f"a table must hold numbers; no column of {file} is left; drop fewer"
         )
     notes = []
-    if known and wanted and (others := [titles[j] for j in range(width) if j not in (*kept, index) and titles[j]]):
+    others = [titles[j] for j in sorted({*range(width)} - {*kept, index}) if titles[j]] if known and wanted else []
+    if others:
         notes = [f"{plural(len(others), 'column')} not in the fit left out: {listed(others)}"]
     layout = replace(layout, index=index, kept=tuple(kept), notes=tuple(notes))
     if choices.transpose is None and not known and index is not None:
@@ -148,7 +149,8 @@ def _text_question(
         return said + remedy
     if len(texts) <= MOST_DROPPED:
         return said + f"pass drop={words} to leave {them} out, or {remedy}"
-    runs = [list(run) for is_text, run in groupby(kept, lambda j: j in texts) if not is_text]
+    inside = set(texts)
+    runs = [list(run) for is_text, run in groupby(kept, lambda j: j in inside) if not is_text]
     longest = max(runs, key=len)
     return said + f"pass those to be used, e.g. columns='{layout.title(longest[0])}:{layout.title(longest[-1])}'"
 
@@ -196,7 +198,8 @@ def find_columns(
 
 def _features(known: Sequence[str], titles: Sequence[str], file: str) -> set[int] | None:
     """The places of a fit's features; None where the file names none of them."""
-    absent = [name for name in known if name not in titles]
+    given, wanted = set(titles), set(known)
+    absent = [name for name in known if name not in given]
     if len(absent) == len(known):
         return None
     if absent:
@@ -204,4 +207,4 @@ def _features(known: Sequence[str], titles: Sequence[str], file: str) -> set[int
             f"a table must have all features of the fit; {file} lacks {len(absent)} of {len(known)} "
             f"({listed(absent)}); add them, empty where they are missing"
         )
-    return {j for j, title in enumerate(titles) if title in set(known)}
+    return {j for j, title in enumerate(titles) if title in wanted}

@@ -58,7 +58,7 @@ class NumberFormat:
 
 def thousands_of(cells: Sequence[str]) -> tuple[str, str] | None:
     """Thousands separator and decimal sign, where a cell leaves no doubt: 1,234.5 or 1.234,5 or 1 234 or 1'234."""
-    texts = [cell.strip().translate(SPACED) for cell in cells]
+    texts = [cell.strip().translate(SPACED) for cell in cells if not NUMBER.fullmatch(cell)]
     for thousands in GROUPS:
         part = re.escape(thousands)
         points = {",": ".", ".": ","}.get(thousands, ".,")

@@ -12,6 +12,9 @@ function download(title, rows, word) {
   return link;
 }
 function scroller(name, child) { return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": name }, child); }
+function shade(loading) {  // blue or orange, the more the larger
+  return `background:rgba(${loading < 0 ? "213,94,0" : "0,114,178"},${Math.min(0.5, 0.5 * Math.abs(loading)).toFixed(3)})`;
+}
 function sortable(columns, rows, options) {
   // columns: [{name, number}], rows: arrays; options.limit: rows shown at once.
   const state = { column: options?.column ?? -1, down: options?.down ?? false, limit: options?.limit ?? 50, rows };
@@ -33,7 +36,7 @@ function sortable(columns, rows, options) {
       const value = (row) => columns[c].key ? columns[c].key(row[c]) : row[c];
       shown = [...shown].sort((a, b) => sign * (number ? (value(a) ?? -Infinity) - (value(b) ?? -Infinity) : String(value(a)).localeCompare(String(value(b)), "en", { numeric: true })));
     }
-    body.replaceChildren(...shown.slice(0, state.limit).map((row) => el("tr", {}, ...row.map((cell, c) => el("td", { class: columns[c].number ? "number" : long[c] ? "long" : null, text: fmt(cell, columns[c].decimals) })))));
+    body.replaceChildren(...shown.slice(0, state.limit).map((row) => el("tr", {}, ...row.map((cell, c) => el("td", { class: columns[c].number ? "number" : long[c] ? "long" : null, style: columns[c].shade && cell ? shade(cell) : null, text: fmt(cell, columns[c].decimals) })))));
     count.textContent = `${Math.min(state.limit, shown.length)} of ${shown.length.toLocaleString("en")} rows`;
     more.textContent = "show more"; more.hidden = shown.length <= state.limit;
   }
@@ -55,7 +58,12 @@ const RENDER = {
     shown.classList.add("claims");
     return [shown, el("div", { class: "controls" }, link)];
   },
-  table: (s) => [sortable(s.columns, s.rows, { name: s.title }).node],
+  table(s) {
+    const columns = s.columns.map((column) => (column.shade ? { ...column, key: (v) => (v == null ? null : Math.abs(v)) } : column));
+    const node = sortable(columns, s.rows, { name: s.title, limit: s.limit }).node;
+    if (columns.some((column) => column.shade)) node.classList.add("matrix");
+    return [node];
+  },
   verdict: (s) => [
     el("p", { class: "verdict-box " + s.level }, el("strong", { text: s.label + " " }), s.text),
     ...s.lines.map((text) => el("p", { text })),
@@ -109,7 +117,8 @@ const RENDER = {
       const largest = Math.max(1e-12, ...values.map(Math.abs));
       let order = values.map((_, j) => j);
       if (order.length > 60) order = order.sort((a, b) => Math.abs(values[b]) - Math.abs(values[a])).slice(0, 60);
-      bars.replaceChildren(...order.map((j) => {
+      const scale = el("div", { class: "scale" }, el("span", { text: "sample" }), el("b", {}, ...[-largest, 0, largest].map((v) => el("small", { text: String(Number(v.toPrecision(2))) }))));
+      bars.replaceChildren(scale, ...order.map((j) => {
         const w = 50 * Math.abs(values[j]) / largest;
         const bar = el("i", { class: values[j] < 0 ? "below" : null, style: `width:${w}%;left:${values[j] < 0 ? 50 - w : 50}%` });
         return el("div", { title: `${s.samples[j]}: ${fmt(values[j])}` }, el("span", { text: s.samples[j] }), el("b", {}, bar));
@@ -120,10 +129,10 @@ const RENDER = {
     }
     select.addEventListener("change", draw); search.addEventListener("input", () => table.set(rows()));
     draw();
-    const many = s.samples.length > 60 ? "The 60 samples in which the factor is most active" : "Activation in each sample";
+    const many = s.samples.length > 60 ? "Scores (activations): the 60 largest" : "Scores (activations) of the samples";
     return [el("div", { class: "controls" }, select, search), el("div", { class: "grid" }, el("div", {}, el("h3", { text: "Features" }), table.node), el("div", {}, el("h3", { text: many }), bars, el("div", { class: "controls" }, download("Activations", all, "CSV"))))];
   },
-  record: (s) => [el("details", {}, el("summary", { text: "settings, versions, machine, time" }), el("pre", { text: JSON.stringify(s.record, null, 2) }))],
+  record: (s) => [el("details", {}, el("summary", { text: "Settings, versions, machine, time" }), el("pre", { text: JSON.stringify(s.record, null, 2) }))],
 };
 const data = JSON.parse(document.getElementById("data").textContent);
 const main = document.querySelector("main"), nav = document.querySelector("nav");

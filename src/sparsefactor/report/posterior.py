@@ -1,4 +1,4 @@
-"""The report of any posterior: can it be trusted, what does it say, its factors, how it was made."""
+"""The report of any posterior: its verdict, loadings, factors, samples, and how it was made."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from .. import plot
-from ..frames import included
+from ..frames import CUTOFF, INCLUDED, included, sorted_loadings, strongest
+from ..names import shown
 from ..posterior import MCMCPosterior, VIPosterior
-from ..words import percent, plural
-from . import sections, words
+from ..words import about, percent, plural, stability_text, story
+from . import sections
 from .figures import figure
 from .page import render
 from .sections import Section
+
+CROWDED = 0.95  # share of loadings included beyond which a picture of inclusion says nothing
 
 
 def posterior_page(
@@ -26,72 +28,104 @@ def posterior_page(
     """One page for a posterior of either kind. spelt: settings in remedies as the reader writes them; as in Python."""
     G, N, K = len(p.feature_names), len(p.sample_names), p.n_factors
     method = "variational inference" if isinstance(p, VIPosterior) else "Gibbs sampling"
-    level, verdict = words.verdict(p)
-    shown = [
-        sections.verdict("Verdict and summary", level, spelt(verdict), [spelt(line) for line in words.story(p)]),
+    verdict = p.verdict
+    shares = p.variance_explained(by="factor")
+    page = [
+        sections.verdict(
+            "Verdict and summary",
+            verdict.level,
+            spelt(verdict.sentence),
+            spelt(verdict.details),
+            [spelt(line) for line in story(p)],
+        ),
+        sections.loadings("Loadings", sorted_loadings(p), CUTOFF),
         sections.table(
             "Factors at a glance",
             factor_rows(p),
-            "A factor's share is what leaving it out would cost of the data's variance; features are in a factor where "
-            "that is more likely than not.",
+            "Share: variance lost if the factor is removed. A feature is included if its probability exceeds "
+            f"{INCLUDED}. "
+            + (
+                "Stability: how many of the other restarts found the factor."
+                if isinstance(p, VIPosterior)
+                else "R-hat: the worst of what belongs to the factor; near 1 where chains agree."
+            ),
         ),
         figure(
             "Variance explained",
-            plot.variance_explained(p),
-            "Bars: " + "; ".join(f"factor {k + 1} {percent(s)}" for k, s in enumerate(_shares(p)) if not p.empty[k]),
-            "What leaving each factor out would cost, in percent of the data's variance.",
+            p.plot.variance_explained(),
+            "Bars: " + "; ".join(f"factor {k + 1} {percent(s)}" for k, s in enumerate(shares) if not p.empty[k]),
+            "Variance lost if the factor is removed, in percent of the variance of the data.",
         ),
         *group_sections(p),
         sections.factors(
-            "Factors and their features",
+            "Factors one by one",
             loadings=p.loadings_mean,
-            shares=np.where(p.empty, 0.0, _shares(p)),
+            shares=np.where(p.empty, 0.0, shares),
             loadings_sd=p.loadings_sd,
             inclusion=p.inclusion_prob,
             activations=p.activations_mean,
             feature_names=p.feature_names,
             sample_names=p.sample_names,
-            note="Choose a factor; search features by name; press a column's name to sort.",
+            note="Choose a factor; search features by name; click a column heading to sort.",
         ),
-        figure(
-            "Probability of inclusion",
-            plot.heatmap(p),
-            f"Heatmap of {plural(G, 'feature')} by the factors that hold something, dark where a feature is in one. "
-            f"Features in each: {', '.join(str(n) for n in included(p)[~p.empty])}.",
-            "Features with the same factors stand together, in the order of the factors; those in none come last.",
-        ),
+        *heatmaps(p),
         *(vi_sections(p) if isinstance(p, VIPosterior) else mcmc_sections(p)),
-        sections.table("Settings and data", words.settings(p)),
+        sections.table("Settings and data", about(p)),
     ]
-    return render(title, f"{N:,} samples, {G:,} features, {K} factors, by {method}", shown)
-
-
-def _shares(p: Any) -> Any:
-    return p.variance_explained(by="factor")
+    return render(title, f"{N:,} samples, {G:,} features, {K} factors, by {method}", page)
 
 
 def factor_rows(p: VIPosterior | MCMCPosterior) -> list[dict[str, Any]]:
-    """A line per factor: share of variance in percent, features in, the strongest of them, how sure it is."""
-    share, empty, count = _shares(p), p.empty, included(p)
-    table = p.summary()
+    """A row per factor: share of variance, features included, the strongest of them, and how certain it is."""
+    share, empty, count = p.variance_explained(by="factor"), p.empty, included(p)
+    r_hat = p.summary()["r_hat"].to_numpy() if isinstance(p, MCMCPosterior) else None
     rows: list[dict[str, Any]] = []
     for k in range(p.n_factors):
         row = {
             "factor": k + 1,
             "share of variance (%)": 0.0 if empty[k] else 100 * float(share[k]),
-            "features in": int(count[k]),
-            "strongest": "empty" if empty[k] else words.strongest(p, k),
+            "features included (p > 0.5)": int(count[k]),
+            "strongest features": "empty" if empty[k] else ", ".join(map(shown, strongest(p, k))),
         }
-        if isinstance(p, MCMCPosterior):
-            row["R-hat"] = float(table["r_hat"].iloc[k])
-        elif np.isfinite(p.stability).any():
-            row["stability"] = float(p.stability[k])
+        if r_hat is not None:
+            row["R-hat"] = float(r_hat[k])
+        elif isinstance(p, VIPosterior) and np.isfinite(p.stability).any():
+            row["stability"] = stability_text(p.stability[k])
         rows.append(row)
     return rows
 
 
+def heatmaps(p: VIPosterior | MCMCPosterior) -> list[Section]:
+    """All loadings as a picture; inclusion as well, unless nearly everything is included."""
+    count = included(p)[~p.empty]
+    G = plural(len(p.feature_names), "feature")
+    everything = count.sum() > CROWDED * len(p.feature_names) * max(len(count), 1)
+    counts = ", ".join(str(n) for n in count)
+    together = "Features with the same factors stand together, in the order of the factors."
+    found = [
+        figure(
+            "All loadings",
+            p.plot.heatmap("standardized"),
+            f"Heatmap of the loadings of {G} on the factors that are not empty, red negative, blue positive.",
+            f"Standardised loadings, blue positive, red negative. {together}"
+            + (" Nearly every feature is included in every factor." if everything and len(count) else ""),
+        )
+    ]
+    if not everything:
+        found.append(
+            figure(
+                "Probability of inclusion",
+                p.plot.heatmap(),
+                f"Heatmap of {G} by the factors that are not empty, dark where a feature is included. Features "
+                f"included in each: {counts}.",
+                f"{together} Features that no factor includes come last.",
+            )
+        )
+    return found
+
+
 def module_rows(p: VIPosterior) -> list[dict[str, Any]]:
-    """A line per module that holds a feature: how many, and how likely these are to be in each factor."""
+    """A row per module that is not empty: its features, and how likely these are to be included in each factor."""
     assert p.module_prob is not None
     assert p.module_rate_mean is not None
     size = p.module_prob.sum(axis=0)
@@ -104,7 +138,7 @@ def module_rows(p: VIPosterior) -> list[dict[str, Any]]:
 
 
 def group_sections(p: VIPosterior | MCMCPosterior) -> list[Section]:
-    """Where features are in known groups: which factors are in which of them."""
+    """Where features are in known groups: the variance of each that the factors explain."""
     if not p.prior.grouped:
         return []
     empty = p.empty_by_group
@@ -115,9 +149,9 @@ def group_sections(p: VIPosterior | MCMCPosterior) -> list[Section]:
     return [
         figure(
             "Variance explained by group",
-            plot.variance_by_group(p),
+            p.plot.variance_by_group(),
             f"Heatmap of groups of features by factors. Factors in each group: {'; '.join(held)}.",
-            "What leaving a factor out would cost, in percent of the variance of each group of features.",
+            "Variance lost if the factor is removed, in percent of the variance of each group of features.",
         )
     ]
 
@@ -125,25 +159,32 @@ def group_sections(p: VIPosterior | MCMCPosterior) -> list[Section]:
 def vi_sections(p: VIPosterior) -> list[Section]:
     elbos = [float("nan") if record["elbo"] is None else float(record["elbo"]) for record in p.trial_records]
     rows = [
-        {"trial": int(record["trial"]) + 1, "ELBO": elbo, "below the best": f"{max([p.elbo, *elbos]) - elbo:,.3f}"}
+        {"restart": int(record["trial"]) + 1, "ELBO": elbo, "ELBO gap": f"{max([p.elbo, *elbos]) - elbo:,.3f}"}
         | {
             name.replace("_", " "): ("" if value is None else value)
             for name, value in record.items()
             if name not in ("trial", "elbo", "won")
         }
-        | {"won": "yes" if record.get("won") else ""}
+        | {"selected": "yes" if record.get("won") else ""}
         for record, elbo in zip(p.trial_records, elbos, strict=True)
     ]
     found = [sections.table("Modules of features", module_rows(p))] if p.module_prob is not None else []
-    found.append(sections.table("Trials", rows, "Each start climbs by itself; most are dropped on the way."))
+    found.append(
+        sections.table(
+            "Restarts",
+            rows,
+            "ELBO: the quantity that variational inference maximises, in nats. ELBO gap: difference to the best. Most "
+            "restarts are dropped early.",
+        )
+    )
     if len(p.elbo_history["elbo"]) > 1:
         found.append(
             figure(
-                "The ELBO's climb",
-                plot.elbo(p),
+                "Convergence (ELBO)",
+                p.plot.elbo(),
                 f"Lines of the ELBO of {plural(len(p.trial_records), 'restart')} over iterations; the best ends at "
                 f"{p.elbo:,.3f}.",
-                "Left: the ELBO. Right: how far it is below the best, on a log scale. Thick: the selected one.",
+                "Left: the ELBO. Right: its gap to the best, on a log scale. Thick: the selected restart.",
             )
         )
     return found
@@ -157,7 +198,7 @@ def mcmc_sections(p: MCMCPosterior) -> list[Section]:
             "R-hat": float(line["r_hat"]),
             "effective draws, bulk": float(line["ess_bulk"]),
             "effective draws, tails": float(line["ess_tail"]),
-            "mixes worst": str(line["worst"]).replace("_", " "),
+            "slowest quantity": str(line["worst"]).replace("_", " "),
         }
         for subject, line in table.iterrows()
     ]
@@ -167,24 +208,24 @@ def mcmc_sections(p: MCMCPosterior) -> list[Section]:
         sections.table(
             "Convergence",
             rows,
-            "R-hat near 1 and many effective draws: the chains agree. The worst of each is shown.",
+            "R-hat near 1 and many effective draws: the chains agree. Each row has the worst value of its subject.",
         ),
         figure(
             "Traces",
-            plot.trace(p),
+            p.plot.trace(),
             f"Lines of {chains}: log joint density and size of the strongest factors' loadings, draw by draw. The "
             f"largest R-hat is {worst:.3f}.",
-            "After relabelling. Chains that agree lie on top of each other, without drift.",
+            "After relabelling. Should look like a fuzzy caterpillar: the chains overlap, without drift.",
         ),
         figure(
             "Ranks",
-            plot.rank(p),
+            p.plot.rank(),
             f"Histograms of ranks of {chains}, a line for each chain; the largest R-hat is {worst:.3f}.",
-            "Where chains agree, every chain's ranks are flat (dotted line).",
+            "Where the chains agree, the ranks of each are uniform (dotted line).",
         ),
         figure(
             "Agreement between chains",
-            plot.agreement(p),
+            p.plot.agreement(),
             "Heatmap of the cosine between each chain's mean activations and those of all chains, by factor.",
             "1: the chain has the same factor.",
         ),

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .. import plot
 from ..explained import solid_first
-from ..reading.names import shown
+from ..names import shown
+from ..plot.panels import STYLES, Panel
+from ..posterior.verdict import Level
+
+if TYPE_CHECKING:
+    import pandas
 
 Section = dict[str, Any]
-Level = Literal["good", "care", "bad"]
-LEVELS: dict[Level, str] = {"good": "Can be used.", "care": "Use with care.", "bad": "Not to be trusted yet."}
 
 MOST_HEATMAP_ROWS = 800
+MOST_ROWS, FIRST_ROWS = 2000, 100  # of the matrix of loadings: in the page, and shown at first
 LONGEST_NAME = 200  # characters
 ALIKE = 0.5  # numbers that differ by less than this share of the largest are told apart by their later digits
 MOST_DECIMALS = 3  # a thousandth of a nat, or of an R-hat, is as fine as anyone reads
@@ -28,11 +31,10 @@ def text(title: str, words: str) -> Section:
     return {"kind": "text", "title": title, "text": words}
 
 
-def verdict(title: str, level: Level, words: str, lines: Sequence[str]) -> Section:
-    """What a reader must know before all else. level: can the result be used; lines: what it says, a sentence each."""
-    said = words.removeprefix(LEVELS[level]).lstrip()
+def verdict(title: str, level: Level, sentence: str, details: str, lines: Sequence[str]) -> Section:
+    """The verdict in a box, then what was found, a sentence each."""
     return {
-        "kind": "verdict", "title": title, "note": "", "level": level, "label": LEVELS[level], "text": said,
+        "kind": "verdict", "title": title, "note": "", "level": level, "label": sentence, "text": details,
         "lines": list(lines),
     }  # fmt: skip
 
@@ -63,12 +65,37 @@ def table(title: str, rows: Sequence[Mapping[str, Any]], note: str = "") -> Sect
     return {"kind": "table", "title": title, "note": note, "columns": columns, "rows": cells}
 
 
-def lines(title: str, panels: Sequence[plot.Panel], labels: Sequence[Sequence[str]], note: str = "") -> Section:
+def loadings(title: str, frame: pandas.DataFrame, cutoff: float) -> Section:
+    """The matrix of `frames.sorted_loadings`, its cells shaded by size; features without a loading are left out."""
+    kept = frame.dropna(how="all")
+    without, most = len(frame) - len(kept), MOST_ROWS // max(frame.shape[1], 1)
+    note = (
+        "Standardised loadings. Features are grouped by their strongest factor, strongest first; loadings below "
+        f"{cutoff:g} are blank."
+    )
+    if without:
+        note += f" {without:,} feature{'s' * (without > 1)} without a loading of {cutoff:g} left out."
+    if len(kept) > MOST_ROWS:
+        group = np.nanargmax(np.abs(kept.to_numpy()), axis=1)
+        rank = np.arange(len(group)) - np.searchsorted(group, group)  # groups are sorted
+        note += f" Of {len(kept):,} others, up to {most:,} of each factor are shown."
+        kept = kept[rank < most]
+    columns = [{"name": str(name), "number": True, "decimals": 2, "shade": True} for name in kept.columns]
+    rows = [
+        [shown(name, LONGEST_NAME), *map(_plain, row)] for name, row in zip(kept.index, kept.to_numpy(), strict=True)
+    ]
+    return {
+        "kind": "table", "title": title, "note": note, "columns": [{"name": "feature", "number": False}, *columns],
+        "rows": rows, "limit": FIRST_ROWS,
+    }  # fmt: skip
+
+
+def lines(title: str, panels: Sequence[Panel], labels: Sequence[Sequence[str]], note: str = "") -> Section:
     """Panels over time; labels: for each panel, what each of its lines is called when hovered over."""
     groups = list(dict.fromkeys(line.group for panel in panels for line in panel.lines))
     styles = {}
     for i, group in enumerate(groups):
-        color, dash = plot.STYLES[i % len(plot.STYLES)]
+        color, dash = STYLES[i % len(STYLES)]
         styles[group] = {"color": color, "dash": dash == "--"}
     drawn = []
     for panel, names in zip(panels, labels, strict=True):

@@ -35,6 +35,7 @@ SPECIAL = {
 PRIOR_SCALARS = (
     "n_factors",
     "noise",
+    "factor_correlation",
     "noise_shape",
     "noise_rate",
     "loading_shape",
@@ -84,7 +85,7 @@ def encode(posterior: VIPosterior | MCMCPosterior, precision: str) -> tuple[dict
 
 
 def decode(meta: dict[str, Any], arrays: dict[str, Any]) -> VIPosterior | MCMCPosterior:
-    stored = dict(meta["prior"])
+    stored = {"factor_correlation": "none"} | meta["prior"]  # results of before it existed have none
     beta = stored.pop("beta", None)
     inclusion = arrays["prior/inclusion"] if beta is None else Beta(*beta)
     values: dict[str, Any] = _folder(arrays, "fields")

@@ -29,6 +29,7 @@ from ..kernels.columns import (
     vi_message,
 )
 from ..kernels.contract import NONE, Array, ELBOTerms, Message, Sums, VIColumns, VIRows
+from ..kernels.correlation import correlation_of
 from ..kernels.inclusion import inclusion_of
 from ..kernels.protocol import Engine
 from ..model import Prior
@@ -81,6 +82,7 @@ class CAVI:
             alpha_rate=alpha_rate,
             pi_a=empty,
             pi_b=empty,
+            phi=correlation_of(F, self.fixed.correlation_df) if self.fixed.correlation_df else NONE,
         )
         return self.finish(rows, self.inclusion.begun(columns, active, known), np.ones(K))
 
@@ -90,12 +92,15 @@ class CAVI:
 
     def next_columns(self, state: VIState, *, rescale: bool) -> tuple[VIColumns, Array]:
         """The column step, and what the rows are to be multiplied by."""
+        rescale = rescale or self.prior.correlated  # correlations are updated with the scale
         if self.shortcut is not None:
             return self.shortcut.next_columns(state.rows, state.columns, state.sums, rescale)
         columns = self.column_step(state.columns, state.sums)
         if rescale and self.data.design is not None:
             columns = self.slid(state.rows, columns)
-        return rescaled(columns, self.fixed) if rescale else (columns, np.ones(len(columns.alpha_rate)))
+        if rescale:
+            return rescaled(columns, self.fixed)
+        return columns, np.ones(len(columns.alpha_rate))
 
     def column_step(self, columns: VIColumns, sums: Sums) -> VIColumns:
         """q(F), q(tau) if it is column-wise, q(alpha), q(pi), in this order, from the rows' sums alone."""

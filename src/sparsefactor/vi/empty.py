@@ -33,6 +33,7 @@ def cleared(cavi: CAVI, rows: VIRows, columns: VIColumns, k: int) -> tuple[VIRow
     changed = columns._replace(
         f_mean=columns.f_mean * others[:, None],
         f_var=f_var,
+        phi=columns.phi * np.outer(others, others) + np.diag(1.0 - others) if len(columns.phi) else columns.phi,
         alpha_shape=_with(columns.alpha_shape, k, prior.loading_shape),
         alpha_rate=_with(columns.alpha_rate, k, prior.loading_rate),
     )

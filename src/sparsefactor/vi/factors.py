@@ -37,5 +37,6 @@ def taken(
             pi_a=of(columns.pi_a),
             pi_b=of(columns.pi_b),
             own=of(columns.own),
+            phi=columns.phi[order][:, order] * np.outer(sign, sign) if len(columns.phi) else columns.phi,
         ),
     )

@@ -28,7 +28,7 @@ from ..engine import build_engine
 from ..engine.readers import jobs_on, reader_for
 from ..engine.threads import single_blas_thread
 from ..kernels.protocol import Engine
-from ..model import Prior
+from ..model import Beta, Prior
 from ..notices import warn
 from ..posterior import Status, VIPosterior
 from ..preparation import prepared
@@ -125,6 +125,7 @@ def fit_vi(
     prior: Prior | None = None,
     *,
     n_factors: int | None = None,
+    inclusion: float | Beta | None = None,
     search: Literal["fast", "thorough"] = "fast",
     max_seconds: float | None = None,
     n_trials: int | Literal["auto"] = "auto",
@@ -163,6 +164,9 @@ def fit_vi(
     n_factors : int, optional
         Instead of a prior: the maximum number of factors, for the default prior. Without both, as many as parallel
         analysis finds (X in memory only); `prior.parallel_analysis` of the result is then that number.
+    inclusion : float or Beta, optional
+        Instead of a prior: the probability that a feature is in a factor, or the Beta distribution that it is learnt
+        under; see `Prior`. A small number, such as 0.1, keeps factors short where learnt inclusion keeps every feature.
     search : "fast" or "thorough"
         "fast" makes one fit from factor analysis rotated by varimax: of all that was compared, its factors reappear
         most often in other samples of the same population. "thorough" looks for the highest ELBO: ten restarts, and
@@ -173,55 +177,52 @@ def fit_vi(
     n_trials : int or "auto"
         Number of restarts, of which the best ELBO is taken; "auto" is 1, or 10 for a thorough search or an average.
     init : str, Start or list of Start
-        "auto" is "factor_analysis" for the first restart, and then a mixture of "ica", "varimax", "rotation" and
-        "random" (the paper's); or one of these for all. A Start of your own is the only one; a list of them comes
-        besides the others.
+        Where restarts begin: "auto" is "factor_analysis" for the first, and then a mixture of "ica", "varimax",
+        "rotation" and "random" (the paper's); or one of these for all. A `Start` replaces these, a list of them is
+        added.
     max_iter : int
         Maximum number of iterations of a restart.
     tol, rtol : float
         A climb ends when an iteration changes the ELBO by less than tol nats, or rtol times its size. "auto" is 1e-6;
-        but 1 nat for a single restart under a prior that learns inclusion, where the last nats decide on a
-        sparse pattern that other samples do not confirm.
+        but 0.1 nats a sample for a single restart under a prior that learns inclusion, where later iterations decide on
+        a sparse pattern that other samples do not confirm.
     race : bool
         With several restarts, drop the worst early, so that only the best run to convergence.
     accelerate : bool
-        Exact rescaling of factors, assignment of unequal inclusion priors, momentum, and ways out of local
-        optima: emptying factors, and shears where the climb does not end early. The paper's plain recipe is
-        init="random", race=False, accelerate=False.
+        Rescale factors exactly, assign unequal inclusion priors, use momentum, and leave local optima by emptying
+        factors and by shears (unless the fit stops early). False, with init="random" and race=False, is the paper's
+        algorithm.
     activations : "joint" or "independent"
-        A full Gaussian over the factors of each sample, or the paper's.
+        Approximate the activations of a sample by a full Gaussian, or by independent ones as in the paper.
     prune : bool
         Remove factors where that raises the ELBO, so that n_factors is an upper bound.
     average : bool
-        `reconstruct` is the mean over ten restarts (or n_trials), each run to its own optimum: on real data optima
-        differ in what they predict, and their mean errs less than the best. All else is that of the restart with
-        the best ELBO.
+        Let `reconstruct` return the mean over ten restarts (or n_trials), each run to convergence: on real data this
+        predicts better than the best restart. All else is that of the restart with the best ELBO.
     center, scale : bool
-        Subtract each feature's mean first, and divide by its standard deviation; `reconstruct` undoes both.
-        Where entries are missing, what is left of each mean is part of the model.
+        center subtracts each feature's mean, scale divides by its standard deviation; `reconstruct` undoes both.
+        If entries are missing, the rest of each mean is part of the model.
     covariates : (n_samples, c) array or frame, optional
-        Known covariates of the samples (a batch, an age), so that they do not take a factor: they enter as factors with
-        these activations and loadings of their own, `covariate_loadings_mean`. A frame goes by the samples' names.
+        Known properties of the samples (a batch, an age), so that they do not take a factor: they enter as factors with
+        known activations; their loadings are `covariate_loadings_mean`. A frame is matched by sample names.
     covariate_loadings : "flat" or "slab"
-        Whether these loadings are unpenalised, or shrunk towards zero as the loadings of a factor are that is in every
-        feature: by a slab for each covariate, whose precision is learnt.
+        Leave these loadings unpenalised, or shrink them by a slab for each covariate, whose precision is learnt.
     dtype : dtype, optional
-        Of the data matrix: float64, but float32 on a GPU, unless you say. float32 halves its memory, and its two
-        products then agree to about 1e-4. float16, on a GPU alone, halves it again, and entries have
-        3 digits.
+        Type of the data matrix; by default float64, on a GPU float32. float32 halves its memory; products then agree
+        to about 1e-4. float16, on a GPU only, halves it again; entries then have 3 digits.
     seed : int, None or numpy Generator
-        None for a fresh one.
+        Seed of the random numbers; None for a new one each time.
     backend : str
-        Which engine does the work: "cpu"; "gpu", or "jax" (wherever JAX runs), with the extra `gpu`; "auto" takes a
-        GPU where JAX has one and the job is large, else "cpu". With a client: on every worker.
+        "cpu"; "gpu", or "jax" (any device of JAX), with the extra `gpu`; "auto" takes a GPU if JAX has one and
+        the job is large, else "cpu". With a client, this holds for every worker.
     n_threads : int, optional
         Threads of the row updates, and of restarts and proposals side by side where data are small and there is no
         callback; None for every core. Results do not depend on it.
     progress : bool, optional
-        Show on standard error how the search goes; None does so in a terminal and in a notebook.
+        Show progress on standard error; None does so in a terminal and in a notebook.
     callback : function of VIProgress, optional
-        Called after each iteration. Where it returns True the search ends with the best state so far, and its
-        `status` is STOPPED.
+        Called after each iteration. If it returns True, the search ends with the best state so far, and its `status`
+        is STOPPED.
     client : dask.distributed.Client, optional
         Its workers do the work. With several restarts of small data (up to 64 MB), each restart and proposal is made by
         one worker, unless there is a path. Else features live on the workers, which read them themselves where X is
@@ -239,7 +240,7 @@ def fit_vi(
     Warns
     -----
     ConvergenceWarning
-        Where the fit has not converged.
+        If the fit has not converged.
 
     Examples
     --------
@@ -277,7 +278,7 @@ def fit_vi(
         half = is_half(dtype)
         own = np.float32 if half else np.float64 if dtype is None else dtype
         read = reader_for(client, options.n_jobs)
-        data, prior = prepared(X, prior, n_factors, dtype=own, read=read, **settings)
+        data, prior = prepared(X, prior, n_factors, inclusion, dtype=own, read=read, **settings)
         jobs = jobs_on(client, data, options.n_jobs, STATE_ARRAYS * 8 * data.n_features * prior.K)
         engine = build_engine(
             data,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..kernels.contract import NONE
 from .cavi import CAVI
 from .empty import is_empty_factor
 from .factors import taken
@@ -19,6 +20,8 @@ def without(trial: Trial, gone: list[int]) -> Trial:
     prior = old.prior.take(keep)
     cavi = CAVI(old.data, prior, old.engine.with_prior(prior), joint=old.joint)
     rows, columns = taken(old.engine, trial.state.rows, trial.state.columns, keep)
+    if not cavi.prior.correlated:  # a single factor has no correlations
+        columns = columns._replace(phi=NONE)
     state = cavi.finish(rows, columns, np.ones(len(keep)))
     return trial.continued(cavi, state)
 

@@ -14,7 +14,7 @@ from ..start import Start
 from .fit import ConvergenceWarning, fit_vi
 
 SAME = ("max_iter", "rtol", "race", "accelerate", "activations")  # settings that are taken from the fit
-OWN = ("init", "search", "prior", "n_factors", "center", "scale", "covariate_loadings", "average", "path")
+OWN = ("init", "search", "prior", "n_factors", "inclusion", "center", "scale", "covariate_loadings", "average", "path")
 CLOSE = 1e-6  # relative difference of sums over the data of the fit and over X that rounding may make
 
 

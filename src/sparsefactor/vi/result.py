@@ -74,6 +74,11 @@ def own_factors(prior: Prior, fitted: Prior) -> Prior:
     return replace(prior, n_factors=fitted.K, inclusion=fitted.inclusion, factor_names=fitted.factor_names)
 
 
+def correlation_sd(correlation: Array, n: float) -> Array:
+    """(K, K) standard deviations of correlations, from n samples whose activations are taken as known."""
+    return np.asarray((1.0 - correlation**2) / np.sqrt(n))
+
+
 def posterior(
     winner: Trial,
     trials: list[Trial],
@@ -133,6 +138,12 @@ def posterior(
         of_units = np.zeros_like(rows.base) if data.design.covariates is None else data.regression() * data.unit
         parameters["base_of_units"] = of_units
     cosines = agreement(columns.f_mean, others)
+    correlation: dict[str, Any] = {}
+    if len(columns.phi):
+        correlation = {
+            "factor_correlation_mean": np.ascontiguousarray(columns.phi),
+            "factor_correlation_sd": correlation_sd(columns.phi, data.n_samples + cavi.fixed.correlation_df),
+        }
     records = [trial.record(won=trial.number == winner.number) for trial in trials]
     return VIPosterior(
         prior=arranged_prior(own_factors(prior, cavi.prior), order),
@@ -157,5 +168,6 @@ def posterior(
         signal_mean=None if signal is None else signal * data.unit,
         fit_sums=sums,
         record=record or {},
+        **correlation,
         **modules,
     )

@@ -139,8 +139,8 @@ class DaskEngine:
         found: tuple[Array, Array] = self.local.vi_activations(columns, sums, weight)
         return found
 
-    def gibbs_activations(self, sums: Sums, weight: Array, normal: Array) -> Array:
-        found: Array = self.local.gibbs_activations(sums, weight, normal)
+    def gibbs_activations(self, sums: Sums, weight: Array, prior: Array, normal: Array) -> Array:
+        found: Array = self.local.gibbs_activations(sums, weight, prior, normal)
         return found
 
 

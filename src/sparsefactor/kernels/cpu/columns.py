@@ -16,18 +16,16 @@ from .compiled import OPTIONS, njit
 
 
 @njit(**OPTIONS)
-def factor_precision(LL, weight, C):
-    """C C' = I + weight LL."""
+def factor_precision(LL, weight, prior, C):
+    """C C' = prior + weight LL; prior: (K, K) Phi^-1, the prior precision of the activations."""
     K = C.shape[0]
     for a in range(K):
         for e in range(a + 1):
-            total = weight * LL[a, e]
-            if a == e:
-                total += 1.0
+            total = prior[a, e] + weight * LL[a, e]
             for d in range(e):
                 total -= C[a, d] * C[e, d]
-            # LL is positive semidefinite, so a pivot is at least 1 whatever rounding says.
-            C[a, e] = math.sqrt(max(total, 1.0)) if a == e else total / C[e, e]
+            # LL is positive semidefinite and Phi has eigenvalues of at most K, whatever rounding says.
+            C[a, e] = math.sqrt(max(total, 1.0 / K)) if a == e else total / C[e, e]
 
 
 @njit(**OPTIONS)
@@ -51,7 +49,7 @@ def invert_factor(C, inverse, covariance):
 
 
 @njit(**OPTIONS)
-def independent_shared(mean_in, LY, LL, weight, mean, variance):
+def independent_shared(mean_in, LY, LL, weight, prior, mean, variance):
     """q(f_kj) for k = 1..K with complete data (3.5), all samples at once."""
     K, N = mean.shape
     for k in range(K):
@@ -59,21 +57,21 @@ def independent_shared(mean_in, LY, LL, weight, mean, variance):
             mean[k, j] = mean_in[k, j]
     for k in range(K):
         for j in range(N):
-            mean[k, j] = LY[k, j]
+            mean[k, j] = weight[j] * LY[k, j]
         for m in range(K):
             if m != k:
-                d = LL[k, m]
+                d, p = LL[k, m], prior[k, m]
                 for j in range(N):
-                    mean[k, j] -= d * mean[m, j]
-        d = LL[k, k]
+                    mean[k, j] -= (p + weight[j] * d) * mean[m, j]
+        d, p = LL[k, k], prior[k, k]
         for j in range(N):
-            variance[k, j] = 1.0 / (1.0 + weight[j] * d)
+            variance[k, j] = 1.0 / (p + weight[j] * d)
         for j in range(N):
-            mean[k, j] *= weight[j] * variance[k, j]
+            mean[k, j] *= variance[k, j]
 
 
 @njit(**OPTIONS)
-def independent_each(first, last, mean_in, LY, LL, LL_share, weight, mean, variance):
+def independent_each(first, last, mean_in, LY, LL, LL_share, weight, prior, mean, variance):
     """q(f_kj) for k = 1..K with masked data (3.5), samples first .. last."""
     K = mean.shape[0]
     f = np.empty(K)
@@ -82,21 +80,21 @@ def independent_each(first, last, mean_in, LY, LL, LL_share, weight, mean, varia
         for k in range(K):
             f[k] = mean_in[k, j]
         for k in range(K):
-            own = LL[k, k] + D[k, k]
-            linear = LY[k, j] + own * f[k]
+            own = prior[k, k] + weight[j] * (LL[k, k] + D[k, k])
+            linear = weight[j] * LY[k, j] + own * f[k]
             for m in range(K):
-                linear -= (LL[k, m] + D[k, m]) * f[m]
-            variance[k, j] = 1.0 / (1.0 + weight[j] * own)
-            f[k] = variance[k, j] * weight[j] * linear
+                linear -= (prior[k, m] + weight[j] * (LL[k, m] + D[k, m])) * f[m]
+            variance[k, j] = 1.0 / own
+            f[k] = variance[k, j] * linear
             mean[k, j] = f[k]
 
 
 @njit(**OPTIONS)
-def joint_shared(LY, LL, weight, mean, covariance):
+def joint_shared(LY, LL, weight, prior, mean, covariance):
     """q(f_j) over the factors jointly (3.6), with one covariance for all samples."""
     K, N = mean.shape
     C, inverse = np.empty((K, K)), np.empty((K, K))
-    factor_precision(LL, weight[0], C)
+    factor_precision(LL, weight[0], prior, C)
     invert_factor(C, inverse, covariance[0])
     for k in range(K):
         for j in range(N):
@@ -108,11 +106,11 @@ def joint_shared(LY, LL, weight, mean, covariance):
 
 
 @njit(**OPTIONS)
-def draw_shared(LY, LL, weight, normal, F):
+def draw_shared(LY, LL, weight, prior, normal, F):
     """f_j given the rest (2.5), with one precision for all samples."""
     K, N = F.shape
     C = np.empty((K, K))
-    factor_precision(LL, weight[0], C)
+    factor_precision(LL, weight[0], prior, C)
     for a in range(K):
         for j in range(N):
             F[a, j] = weight[0] * LY[a, j]

@@ -19,9 +19,8 @@ import numpy as np
 from numba.core import caching, config
 from numba.core.compiler_lock import global_compiler_lock
 
-from ...notices import announce
+from .compile_progress import compile_progress
 
-COMPILING = "Compiling kernels for their first use; this may take a minute or two."
 # Division by zero gives inf as in NumPy; sums may be taken in any order, but infinities and NaN keep their meaning.
 OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "reassoc", "nsz"}}
 # Where the order of operations matters: to accuracy, or because a product of two large numbers would overflow.
@@ -46,6 +45,7 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
     def decorate(function: Callable[..., Any]) -> Any:
         kernel = numba.njit(**options)(function)
+        kernel.is_sparsefactor_kernel = True
         if hasattr(kernel, "enable_caching"):  # not where NUMBA_DISABLE_JIT is set
             try:
                 kernel._cache = KernelCache(function)
@@ -59,9 +59,6 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
 class NoCache(caching.NullCache):
     """Where there is no folder: each kernel is compiled when it is first called."""
-
-    def load_overload(self, sig: Any, target_context: Any) -> None:
-        announce(COMPILING)
 
 
 class KernelCache(caching.FunctionCache):
@@ -82,8 +79,8 @@ class KernelCache(caching.FunctionCache):
         except Exception as problem:
             _warn(self.cache_path, problem)
             self._attempt(self.flush)  # what is compiled now takes its place
-        if found is None:
-            announce(COMPILING)
+        if found is not None:
+            compile_progress.count()
         return found
 
     def save_overload(self, sig: Any, data: Any) -> None:

@@ -135,11 +135,11 @@ def small_run(problem, space, rule, rows, F, alpha, rate, logit, scale, key0, ke
         load_small(space, rows, (F, alpha, logit, weight, scale))
         if due and K > 1:
             rotation, shear = draw_rotation(rng, rule, K), draw_shear(rng, rule, rate)
-            turn_small(problem, space, rotation, shear)
+            turn_small(problem, space, np.zeros((0, 2)), rotation, shear)
         draw_normals(rng, normal)
         stream = RowStream(key0, key1, np.uint64(sweep))
         pass_small(problem, space, weight, 1.0, stream, rows, LY, LL, small)
-        draw_shared(LY, LL, space.weight, normal, F)
+        draw_shared(LY, LL, space.weight, np.eye(F.shape[0]), normal, F)
         largest = largest_of(F)
         if not largest < rule.largest:
             break

@@ -75,7 +75,8 @@ def sweep_space(problem: Problem, K: int, logit_rows: int) -> SweepSpace:
         terms=np.empty((FIELDS, G)),
         sums=sums,
     )
-    columns = MoveColumns(np.empty((K, N)), np.empty((N, K)), np.empty((N, K)), np.empty((K, K)), np.empty((K, K)))
+    grams, none = np.empty((2, K, K)), np.empty((0, 0))
+    columns = MoveColumns(np.empty((K, N)), np.empty((N, K)), np.empty((N, K)), grams[0], grams[1], none, none)
     message = GibbsMessage(
         F=columns.weighted,
         gram=columns.gram,
@@ -109,7 +110,7 @@ def sweep_space(problem: Problem, K: int, logit_rows: int) -> SweepSpace:
 @njit(**STRICT)
 def open_columns(columns, weight):
     """The products of F that moves and rows need."""
-    F, by_sample, weighted, gram, plain = columns
+    F, by_sample, weighted, gram, plain, _, _ = columns
     for k in range(F.shape[0]):
         for j in range(F.shape[1]):
             by_sample[j, k] = F[k, j]
@@ -150,7 +151,7 @@ def draw_own_parts(problem, space, noise):
     draw_precisions(ZERO, last, first - start, problem, Z, L, tau, LY, LL, state, alpha, logit, stream)
     for k in range(K):
         LL[k, k] -= 1.0
-    draw_shared(LY, LL, np.ones(N), normal, space.columns.F)
+    draw_shared(LY, LL, np.ones(N), np.eye(LL.shape[0]), normal, space.columns.F)
 
 
 @njit(**STRICT)
@@ -175,15 +176,15 @@ def load_small(space, before, columns):
 
 
 @njit(**STRICT)
-def turn_small(problem, space, rotation, shear):
+def turn_small(problem, space, hyper, rotation, shear):
     """The moves of 2.10 and 2.11, of which each may be made or not."""
     rows, own, n_tiles = space.rows, space.columns, space.sums.shape[0]
     if rotation.pairs.shape[0] > 0:
         open_small(problem, space)
-        rotate_pairs(None, n_tiles, rows, space.sums, own, space.alpha, *rotation[:])
+        rotate_pairs(None, n_tiles, rows, space.sums, own, space.alpha, hyper, *rotation[:])
     if shear.order.shape[0] > 0:
         open_small(problem, space)
-        shear_directions(None, n_tiles, rows, space.sums, own, space.alpha, 1, *shear[:])
+        shear_directions(None, n_tiles, rows, space.sums, own, space.alpha, hyper, 1, *shear[:])
 
 
 @njit(**STRICT)
@@ -234,11 +235,12 @@ def tell_small(F, LY, LL, told):
 
 @njit(**STRICT)
 def small_sweep(
-    problem, space, before, columns, power, each, slab, moves, stream, normal, after, F, LY, LL, small, told
+    problem, space, before, columns, prior, power, each, slab, moves, stream, normal, after, F, LY, LL, small, told
 ):
     """From rows and columns before to rows after and F, with the sums of that draw.
 
-    before, after: (Z, L, tau); columns: F, alpha (K,), logit, weight, scale; each: whether samples differ in weight;
+    before, after: (Z, L, tau); columns: F, alpha (K,), logit, weight, scale; prior: (K, K) Phi^-1; each: whether
+    samples differ in weight;
     moves: their noise, empty for those that are not made; small: as add_tiles leaves it; told: (N + K + 1,) as
     `tell_small` leaves it.
     """
@@ -246,7 +248,7 @@ def small_sweep(
     K, N = F.shape
     rotation, shear, column, precision = moves
     load_small(space, before, columns)
-    turn_small(problem, space, rotation, shear)
+    turn_small(problem, space, slab.hyper, rotation, shear)
     if column.order.shape[0] > 0:
         open_small(problem, space)
         draw_columns(None, n_tiles, rows, space.sums, own, space.alpha, space.rates, *slab[:], *column[:])
@@ -258,7 +260,7 @@ def small_sweep(
         draw_own_parts(problem, space, precision)
     pass_small(problem, space, columns[3], power, stream, after, LY, LL, small)
     if each:
-        draw_each(ZERO, N, LY, LL, space.no_share, space.weight, normal, F)
+        draw_each(ZERO, N, LY, LL, space.no_share, space.weight, prior, normal, F)
     else:
-        draw_shared(LY, LL, space.weight, normal, F)
+        draw_shared(LY, LL, space.weight, prior, normal, F)
     tell_small(F, LY, LL, told)

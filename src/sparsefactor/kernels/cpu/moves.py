@@ -58,6 +58,8 @@ class MoveColumns(NamedTuple):
     weighted: Array  # (N, K) times the columns' weights
     gram: Array  # (K, K) of the weighted product
     plain: Array  # (K, K) F F'
+    phi: Array  # (K, K) their covariance in the expanded model (2.19), and its inverse; (0, 0) where they have none
+    inverse: Array
 
 
 def over_rows(kernel: Any, sums: bool = False) -> Any:

@@ -57,14 +57,14 @@ def open_parts(Y, seen, first, basis, base, L, tau, R, told, M):
 
 
 @njit(**OPTIONS)
-def invert_parts(M, V):
-    """V = (I + M)^-1 of every pattern; whether none of them is all rounding."""
+def invert_parts(M, prior, V):
+    """V = (Phi^-1 + M)^-1 of every pattern; whether none of them is all rounding."""
     P, K, _ = M.shape
     factor, space = np.empty((K, K)), np.empty((K, K))
     for p in range(P):
         if not np.trace(M[p]) < BEYOND:  # or not a number
             return False
-        factor_precision(M[p], 1.0, factor)
+        factor_precision(M[p], 1.0, prior, factor)
         invert_factor(factor, space, V[p])
     return True
 
@@ -139,11 +139,11 @@ def tabulate(k, x, m, own, first, V, told, known, spread, e, g, table, mean):
 
 
 @njit(**OPTIONS)
-def draw_activations(M, told, first, drawn, F):
+def draw_activations(M, prior, told, first, drawn, F):
     """f_j given the rows (2.5), with one precision for all samples of a pattern."""
     K, factor = F.shape[0], np.empty((F.shape[0], F.shape[0]))
     for p in range(M.shape[0]):
-        factor_precision(M[p], 1.0, factor)
+        factor_precision(M[p], 1.0, prior, factor)
         for s in range(first[p], first[p + 1]):
             for k in range(K):
                 total = told[s, k]
@@ -160,11 +160,11 @@ def draw_activations(M, told, first, drawn, F):
 
 
 @njit(**OPTIONS)
-def draw_parts(start, n_rows, problem, basis, rows, base, alpha, logit, stream, drawn, space, F):
+def draw_parts(start, n_rows, problem, basis, rows, base, alpha, prior, logit, stream, drawn, space, F):
     """tau, z and l of so many rows from `start` on, in place, and then F (K, N), samples in the order of patterns.
 
-    problem: Y (G, N), seen, first, group (G,), shape, rate (G,); rows: Z, L, tau; alpha: (K, V); logit: (1 or G, K);
-    drawn: (K, N) normals; space: R, told, M, V, known, spread, own, e, g, table.
+    problem: Y (G, N), seen, first, group (G,), shape, rate (G,); rows: Z, L, tau; alpha: (K, V); prior: (K, K)
+    Phi^-1; logit: (1 or G, K); drawn: (K, N) normals; space: R, told, M, V, known, spread, own, e, g, table.
     """
     Y, seen, first, group, shape, rates = problem
     Z, L, tau = rows
@@ -173,7 +173,7 @@ def draw_parts(start, n_rows, problem, basis, rows, base, alpha, logit, stream, 
     old, mean = np.empty(K), np.empty(3)
     open_parts(Y, seen, first, basis, base, L, tau, R, told, M)
     for turn in range(n_rows):
-        if turn % ROWS_PER_INVERSE == 0 and not invert_parts(M, V):
+        if turn % ROWS_PER_INVERSE == 0 and not invert_parts(M, prior, V):
             break  # rows stay as they are
         i = (start + turn) % G
         l, before, row = L[i], tau[i], np.uint64(i)
@@ -214,4 +214,4 @@ def draw_parts(start, n_rows, problem, basis, rows, base, alpha, logit, stream, 
             for s in range(first[p], first[p + 1]):
                 for k in range(K):
                     told[s, k] += t * l[k] * R[i, s]
-    draw_activations(M, told, first, drawn, F)
+    draw_activations(M, prior, told, first, drawn, F)

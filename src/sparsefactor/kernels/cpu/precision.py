@@ -16,7 +16,7 @@ from .philox import normal, unit_pair
 from .products import as_entries, row_of, weigh
 
 STREAM_OF_SLICES = np.uint64(STREAM_SLICE)
-BEYOND = 1e15  # trace of I + L'DL above which its inverse is all rounding
+BEYOND = 1e15  # trace of Phi^-1 + L'DL above which its inverse is all rounding
 ROWS_PER_INVERSE = 64  # the inverse is built afresh after as many rows
 
 
@@ -162,8 +162,8 @@ def weighted_sums(first_tile, last_tile, problem, L, tau, C, M):
 def draw_precisions(begin, end, done, problem, Z, L, tau, C, M, state, alpha, logit, stream):
     """tau of the rows begin .. end, and (z, l) where a factor is loose without the row; in place.
 
-    done: rows that had their turns before. C = L'DY and M = I + L'DL follow. state: (2, K, K) the inverse of M, and
-    C C'; alpha: (K, V); logit: (1 or G, K).
+    done: rows that had their turns before. C = L'DY and M = Phi^-1 + L'DL follow. state: (2, K, K) the inverse of M,
+    and C C'; alpha: (K, V); logit: (1 or G, K).
     """
     K, N = C.shape
     inverse, CC = state[0], state[1]

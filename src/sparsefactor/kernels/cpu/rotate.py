@@ -175,10 +175,34 @@ def pair_loadings(first, second, r1, r2, b11, b12, b22, det, a1, a2, position, r
 
 
 @njit(**STRICT)
+def turned_prior(phi, alpha, hyper, k, q, point):
+    """log density of two slab precisions in the expanded model after an orthogonal change of the pair (2.19c)."""
+    if phi.shape[0] == 0:
+        return 0.0
+    t11, t12, t21, t22 = point[0], point[1], point[2], point[3]
+    first = t11 * t11 * phi[k, k] + 2.0 * t11 * t12 * phi[k, q] + t12 * t12 * phi[q, q]
+    second = t21 * t21 * phi[k, k] + 2.0 * t21 * t22 * phi[k, q] + t22 * t22 * phi[q, q]
+    total = 0.0
+    for v in range(alpha.shape[1]):
+        total -= hyper[v, 0] * math.log(first * second) + hyper[v, 1] * (alpha[k, v] / first + alpha[q, v] / second)
+    return total
+
+
+@njit(**STRICT)
+def turn_square(A, k, q, point):
+    """A (K, K) after an orthogonal change of a pair of its rows and of its columns."""
+    t11, t12, t21, t22 = point[0], point[1], point[2], point[3]
+    for m in range(A.shape[0]):
+        A[k, m], A[q, m] = t11 * A[k, m] + t12 * A[q, m], t21 * A[k, m] + t22 * A[q, m]
+    for m in range(A.shape[0]):
+        A[m, k], A[m, q] = t11 * A[m, k] + t12 * A[m, q], t21 * A[m, k] + t22 * A[m, q]
+
+
+@njit(**STRICT)
 def turn_columns(columns, k, q, point):
     """The activations after an orthogonal change of a pair, and their products."""
     t11, t12, t21, t22 = point[0], point[1], point[2], point[3]
-    F, by_sample, weighted, gram, _ = columns
+    F, by_sample, weighted, gram, _, phi, _ = columns
     for j in range(F.shape[1]):
         F[k, j], F[q, j] = t11 * F[k, j] + t12 * F[q, j], t21 * F[k, j] + t22 * F[q, j]
         by_sample[j, k], by_sample[j, q] = F[k, j], F[q, j]
@@ -186,10 +210,8 @@ def turn_columns(columns, k, q, point):
             t11 * weighted[j, k] + t12 * weighted[j, q],
             t21 * weighted[j, k] + t22 * weighted[j, q],
         )
-    for m in range(F.shape[0]):
-        gram[k, m], gram[q, m] = t11 * gram[k, m] + t12 * gram[q, m], t21 * gram[k, m] + t22 * gram[q, m]
-    for m in range(F.shape[0]):
-        gram[m, k], gram[m, q] = t11 * gram[m, k] + t12 * gram[m, q], t21 * gram[m, k] + t22 * gram[m, q]
+    turn_square(gram, k, q, point)
+    turn_square(phi, k, q, point)
 
 
 @njit(**STRICT)
@@ -207,8 +229,11 @@ each_pair_terms = over_rows(pair_terms)
 
 
 @njit(**STRICT)
-def rotate_pairs(run, parts, rows, sums, columns, alpha, pairs, swaps, log_height, bracket, angles, stream):
-    """Exchange, then turn, each pair of factors, and draw its columns of (Z, L); all in place. alpha: (K, V)."""
+def rotate_pairs(run, parts, rows, sums, columns, alpha, hyper, pairs, swaps, log_height, bracket, angles, stream):
+    """Exchange, then turn, each pair of factors, and draw its columns of (Z, L); all in place.
+
+    alpha: (K, V), hyper: (V, 2 or more) shape and rate of its prior.
+    """
     points, found, angle_of = np.empty((2 * BATCH, 5)), np.empty(2 * BATCH), np.empty(2 * BATCH)
     for p in range(pairs.shape[0]):
         k, q = pairs[p, 0], pairs[p, 1]
@@ -245,6 +270,8 @@ def rotate_pairs(run, parts, rows, sums, columns, alpha, pairs, swaps, log_heigh
                 set_turn(points[at], angle_of[at], swap)
             each_pair_densities(run, parts, rows, points, n)
             add_sums(sums, found)
+            for at in range(n):
+                found[at] += turned_prior(columns.phi, alpha, hyper, k, q, points[at])
             if begin == 1:
                 height = found[0] + log_height[p]
             done = False

@@ -72,12 +72,13 @@ def put_products(
 
 
 @njit(**OPTIONS)
-def load_precisions(first, n, LL, LL_share, weight, A):
-    """I + w_j D_j of samples first .. first + n, D_j = LL + LL_share[j] (4.5), or LL; I in the lanes beyond."""
+def load_precisions(first, n, LL, LL_share, weight, prior, A):
+    """Phi^-1 + w_j D_j of samples first .. first + n, D_j = LL + LL_share[j] (4.5), or LL; prior: Phi^-1,
+    which is all that the lanes beyond have."""
     K, masked = LL.shape[0], LL_share.shape[0] > 0
     for a in range(K):
         for e in range(a + 1):
-            own = 1.0 if a == e else 0.0
+            own = prior[a, e]
             for r in range(WIDTH):
                 A[a * K + e, r] = own
     for r in range(n):
@@ -145,7 +146,7 @@ def log_determinants(covariance):
 
 
 @njit(**OPTIONS)
-def joint_each(first, last, LY, LL, LL_share, weight, mean, covariance):
+def joint_each(first, last, LY, LL, LL_share, weight, prior, mean, covariance):
     """q(f_j) over the factors jointly (3.6), samples first .. last, each with its own covariance."""
     K = mean.shape[0]
     given, found = K * K, K * K + K  # rows of A behind the matrices
@@ -153,8 +154,8 @@ def joint_each(first, last, LY, LL, LL_share, weight, mean, covariance):
     A[given:] = 0.0
     for j in range(first, last, WIDTH):
         n = min(WIDTH, last - j)
-        load_precisions(j, n, LL, LL_share, weight, A)
-        factor(A, K, 1.0)  # D_j is positive semidefinite
+        load_precisions(j, n, LL, LL_share, weight, prior, A)
+        factor(A, K, 1.0 / K)  # D_j is positive semidefinite, Phi has eigenvalues of at most K
         invert(A, K)
         for k in range(K):
             for r in range(n):
@@ -171,7 +172,7 @@ def joint_each(first, last, LY, LL, LL_share, weight, mean, covariance):
 
 
 @njit(**OPTIONS)
-def draw_each(first, last, LY, LL, LL_share, weight, normal, F):
+def draw_each(first, last, LY, LL, LL_share, weight, prior, normal, F):
     """f_j given the rest (2.5), samples first .. last, each with its own precision."""
     K = F.shape[0]
     x = K * K  # rows of A behind the factors
@@ -179,8 +180,8 @@ def draw_each(first, last, LY, LL, LL_share, weight, normal, F):
     A[x:] = 0.0
     for j in range(first, last, WIDTH):
         n = min(WIDTH, last - j)
-        load_precisions(j, n, LL, LL_share, weight, A)
-        factor(A, K, 1.0)
+        load_precisions(j, n, LL, LL_share, weight, prior, A)
+        factor(A, K, 1.0 / K)
         for a in range(K):
             for r in range(n):
                 A[U(x + a), U(r)] = weight[j + r] * LY[a, j + r]

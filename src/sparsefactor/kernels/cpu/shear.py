@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from .compiled import STRICT, njit
@@ -71,9 +73,24 @@ def shear_rows(first_tile, last_tile, rows, k, q, e):
 
 
 @njit(**STRICT)
+def prior_change(columns, slab, hyper, k, q, e):
+    """The log prior of the columns after f_k -> f_k + e f_q less that before it: of activations (2.11), or of their
+    covariance in the expanded model and of slab precisions (2.19c). slab: (V,) of k; hyper: (V, 2 or more)."""
+    phi, inverse = columns.phi, columns.inverse
+    if phi.shape[0] == 0:
+        return -e * columns.plain[k, q] - 0.5 * e * e * columns.plain[q, q]
+    before = phi[k, k]
+    after = before + e * (2.0 * phi[k, q] + e * phi[q, q])
+    change = e * inverse[k, q] - 0.5 * e * e * inverse[k, k]
+    for v in range(slab.shape[0]):
+        change -= hyper[v, 0] * math.log(after / before) + hyper[v, 1] * slab[v] * (1.0 / after - 1.0 / before)
+    return change
+
+
+@njit(**STRICT)
 def shear_columns(columns, k, q, e):
     """The activations after f_k -> f_k + e f_q, and their products."""
-    F, by_sample, weighted, gram, plain = columns
+    F, by_sample, weighted, gram, plain, phi, inverse = columns
     for j in range(F.shape[1]):
         F[k, j] += e * F[q, j]
         by_sample[j, k] = F[k, j]
@@ -84,6 +101,12 @@ def shear_columns(columns, k, q, e):
     for m in range(F.shape[0]):
         gram[m, k] += e * gram[m, q]
         plain[m, k] += e * plain[m, q]
+    for m in range(phi.shape[0]):
+        phi[k, m] += e * phi[q, m]
+        inverse[q, m] -= e * inverse[k, m]
+    for m in range(phi.shape[0]):
+        phi[m, k] += e * phi[m, q]
+        inverse[m, q] -= e * inverse[m, k]
 
 
 @njit(**STRICT)
@@ -104,10 +127,11 @@ each_shear_terms = over_rows(shear_terms, sums=True)
 
 
 @njit(**STRICT)
-def shear_directions(run, parts, rows, sums, columns, alpha, batch, order, step, log_uniform, stream):
+def shear_directions(run, parts, rows, sums, columns, alpha, hyper, batch, order, step, log_uniform, stream):
     """For each q in `order`: shear every other factor along it, then draw its loadings; all in place.
 
-    alpha: (K, V). batch: shears of one factor that are looked at together, in vain where one before them is taken.
+    alpha: (K, V), hyper: (V, 2 or more) shape and rate of its prior. batch: shears of one factor that are looked at
+    together, in vain where one before them is taken.
     """
     found, steps = np.empty(sums.shape[1]), np.empty(batch)
     K, P = step.shape[1:]
@@ -131,7 +155,7 @@ def shear_directions(run, parts, rows, sums, columns, alpha, batch, order, step,
                 for at in range(n):
                     e = steps[at]
                     ratio = found[2 * at] + found[2 * at + 1] - present
-                    ratio = ratio - e * columns.plain[k, q] - 0.5 * e * e * columns.plain[q, q]
+                    ratio = ratio + prior_change(columns, alpha[k], hyper, k, q, e)
                     if taken == n and log_uniform[d, k, p + at] < ratio:
                         taken = at
                 if taken < n:

@@ -24,11 +24,12 @@ class Slots(NamedTuple):
 
     f_mean: Array  # (2, K, N)
     spread: Array  # (2, K, K)
+    phi: Array  # (2, K, K), or (2, 0, 0) where factors are uncorrelated
     small: Array  # (2, 5, K) q(alpha), q(pi), and what rows are to be multiplied by
     LY: Array  # (2, K, N)
     LL: Array  # (2, K, K)
     sums: Array  # (2, 2 K + 3)
-    terms: Array  # (2, 6)
+    terms: Array  # (2, 7)
     rows: Array  # (2, 3 K + 1, G)
 
 
@@ -67,7 +68,7 @@ def passed(f_mean, slots, now, then, learnt, pi_a, pi_b, constants, problem, spa
     a, b = (small[2], small[3]) if learnt else (pi_a, pi_b)
     before, after = rows_of(slots.rows[now], K), rows_of(slots.rows[then], K)
     out = slots.LY[then], slots.LL[then], slots.sums[then], slots.terms[then]
-    known = f_mean, slots.spread[then], True, small[0], small[1], a, b, small[4]
+    known = f_mean, slots.spread[then], slots.phi[then], True, small[0], small[1], a, b, small[4]
     return small_finish(*known, constants, problem, before, after, space, out)
 
 
@@ -86,8 +87,8 @@ def small_climb(slots, elbo, pi_a, pi_b, learnt, constants, problem, space, pace
     while iterations < pace.iterations and not settled:
         then, before, taken = 1 - now, elbo, False
         here, sums = slots.f_mean[then], slots.sums[now]
-        known = slots.f_mean[now], slots.LY[now], slots.LL[now], sums[:K], sums[K : 2 * K], G, constants
-        small_columns(*known, True, True, here, slots.spread[then], slots.small[then])
+        known = slots.f_mean[now], slots.phi[now], slots.LY[now], slots.LL[now], sums[:K], sums[K : 2 * K], G, constants
+        small_columns(*known, True, True, here, slots.spread[then], slots.small[then], slots.phi[then])
         later = later_of(t)
         weight, t = (t - 1.0) / later, later
         moves = not fresh and weight != 0.0

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ..contract import Array
 from .columns import independent_shared, joint_shared
 from .compiled import EXACT, ZERO, njit
+from .correlation import correlation_terms, prior_precision, update_correlation
 from .lanes import LANES
 from .tiles import TileSums, add_tiles
 from .vi_lanes import FIELDS
@@ -37,6 +38,8 @@ class Constants(NamedTuple):
     log_out: float  # sum of log(1 - pi) where inclusion is given
     logit: Array  # (K,) where inclusion is given, else (0,)
     row_terms: Array  # (3,) constants of the rows' ELBO terms
+    correlation_df: float  # of the prior on the factors' correlations; 0 where they are uncorrelated
+    correlation_constant: float  # of its log density
     n: float  # samples, of which F may have fewer columns, where the others are zero (3.20)
     ones: Array  # (N,)
     no_share: Array  # (0, 0)
@@ -149,41 +152,58 @@ def slab_and_rate(k, active, l2, G, constants, small):
 
 
 @njit(**EXACT)
-def small_columns(f_in, LY, LL, active, l2, G, constants, joint, rescale, f_mean, spread, small):
-    """The column step, and each factor at its best scale if asked for.
+def scale_and_correlation(phi_in, moments, constants, small, phi, c):
+    """The factors' best scales c (K,), and their new correlations where these are learnt (3.12, 3.22).
+
+    moments: (K, K) E[F F']; small: (5, K), of which the slab precisions and 1 / c are brought to the new scale.
+    """
+    K = moments.shape[0]
+    penalty, power = np.empty(K), 2.0 * constants.loading_shape
+    for k in range(K):
+        penalty[k] = 2.0 * constants.loading_rate * small[0, k] / small[1, k]
+        c[k] = math.sqrt((constants.n + power) / (moments[k, k] + penalty[k]))
+    if constants.correlation_df > 0.0:
+        update_correlation(phi_in, moments, penalty, constants.n, power, constants.correlation_df, phi, c)
+    for k in range(K):
+        small[1, k] /= c[k] * c[k]
+        small[4, k] = 1.0 / c[k]
+
+
+@njit(**EXACT)
+def small_columns(f_in, phi_in, LY, LL, active, l2, G, constants, joint, rescale, f_mean, spread, small, phi):
+    """The column step, and each factor at its best scale, with the factors' correlations, if asked for.
 
     small: (5, K) alpha_shape, alpha_rate, pi_a, pi_b and 1 / c.
     """
     K, N = f_mean.shape
+    moments, c = np.empty((K, K)), np.empty(K)
+    prior_precision(phi_in, constants.correlation_df, moments)
     if joint:
-        joint_shared(LY, LL, constants.ones, f_mean, spread.reshape(1, K, K))
+        joint_shared(LY, LL, constants.ones, moments, f_mean, spread.reshape(1, K, K))
     else:
-        independent_shared(f_in, LY, LL, constants.ones, f_mean, spread)
+        independent_shared(f_in, LY, LL, constants.ones, moments, f_mean, spread)
     for k in range(K):
         slab_and_rate(k, active, l2, G, constants, small)
-        if rescale:
-            second = 0.0
+    if not rescale:
+        return
+    np.dot(f_mean, f_mean.T, moments)
+    for k in range(K):
+        if joint:
+            for m in range(K):
+                moments[k, m] += constants.n * spread[k, m]
+        else:
             for j in range(N):
-                second += f_mean[k, j] * f_mean[k, j]
-            if joint:
-                second += constants.n * spread[k, k]
-            else:
-                for j in range(N):
-                    second += spread[k, j]
-            prior_part = 2.0 * constants.loading_rate * small[0, k] / small[1, k]
-            c = math.sqrt((constants.n + 2.0 * constants.loading_shape) / (second + prior_part))
+                moments[k, k] += spread[k, j]
+    scale_and_correlation(phi_in, moments, constants, small, phi, c)
+    for k in range(K):
+        for j in range(N):
+            f_mean[k, j] *= c[k]
+        if joint:
+            for m in range(K):
+                spread[k, m] *= c[k] * c[m]
+        else:
             for j in range(N):
-                f_mean[k, j] *= c
-            if joint:
-                for m in range(K):
-                    spread[k, m] *= c
-                for m in range(K):
-                    spread[m, k] *= c
-            else:
-                for j in range(N):
-                    spread[k, j] *= c * c
-            small[1, k] /= c * c
-            small[4, k] = 1.0 / c
+                spread[k, j] *= c[k] * c[k]
 
 
 @njit(**EXACT)
@@ -208,14 +228,13 @@ def log_determinant(covariance):
 
 @njit(**EXACT)
 def add_spread(spread, joint, gram, n):
-    """Add what F's uncertainty adds to gram; n log|S| less n tr S, of all n samples (3.11)."""
+    """Add what F's uncertainty adds to gram; n log|S| of all n samples (3.11)."""
     K, entropy = gram.shape[0], 0.0
     if joint:
         for k in range(K):
             for m in range(K):
                 gram[k, m] += n * spread[k, m]
-            entropy -= n * spread[k, k]
-        return entropy + n * log_determinant(spread)
+        return n * log_determinant(spread)
     for k in range(K):
         total, alike, N = 0.0, True, spread.shape[1]
         for j in range(N):
@@ -227,15 +246,14 @@ def add_spread(spread, joint, gram, n):
             for j in range(N):
                 entropy += math.log(spread[k, j])
         gram[k, k] += total
-        entropy -= total
     return entropy
 
 
 @njit(**EXACT)
 def small_finish(
-    f_mean, spread, joint, a_shape, a_rate, pi_a, pi_b, scale, constants, problem, before, after, space, out
+    f_mean, spread, phi, joint, a_shape, a_rate, pi_a, pi_b, scale, constants, problem, before, after, space, out
 ):
-    """Message, row pass, its sums and the ELBO, which is returned. out: LY, LL, sums (2 K + 3,) and terms (6,)."""
+    """Message, row pass, its sums and the ELBO, which is returned. out: LY, LL, sums (2 K + 3,) and terms (7,)."""
     LY, LL, sums, terms = out
     K, N = f_mean.shape
     G = problem.Y.shape[0]
@@ -244,15 +262,16 @@ def small_finish(
     learnt = constants.logit.shape[0] == 0
     np.dot(f_mean, f_mean.T, gram)
     activations = K * constants.n + add_spread(spread, joint, gram, constants.n)
+    quadratic, terms[6] = correlation_terms(
+        phi, gram, constants.n, constants.correlation_df, constants.correlation_constant
+    )
+    activations -= quadratic
     log_out = constants.log_out
     terms[4] = 0.0
     terms[5] = 0.0
     for k in range(K):
-        squares = 0.0
         for j in range(N):
             F[j, k] = f_mean[k, j]
-            squares += f_mean[k, j] * f_mean[k, j]
-        activations -= squares
         alpha[k, 0] = a_shape[k] / a_rate[k]
         terms[4] -= gamma_kl(a_shape[k], a_rate[k], constants.loading_shape, constants.loading_rate)
         if learnt:
@@ -271,4 +290,4 @@ def small_finish(
     terms[1] = sums[2 * K + 1] + log_out
     terms[2] = 0.5 * activations
     terms[3] = sums[2 * K + 2]
-    return terms[0] + terms[1] + terms[2] + terms[3] + terms[4] + terms[5]
+    return terms[0] + terms[1] + terms[2] + terms[3] + terms[4] + terms[5] + terms[6]

@@ -16,11 +16,12 @@ import numpy as np
 
 from ..contract import CERTAIN
 from .compiled import EXACT, OPTIONS, njit
+from .correlation import correlation_terms, prior_precision
 from .packed import packed_offset
 from .sample_lanes import log_determinants
 from .tiles import add_tiles
 from .vi_lanes import U
-from .vi_small import beta_kl, digamma, gamma_kl, slab_and_rate
+from .vi_small import beta_kl, digamma, gamma_kl, scale_and_correlation, slab_and_rate
 
 
 @njit(**EXACT)
@@ -52,8 +53,11 @@ def loading_spread(mu, s2, eta, tau, observed):
 
 
 @njit(**OPTIONS)
-def slide_along(basis, spread, f_mean, slide):
-    """f_k -> f_k - e'C at the best e, which is left in slide (K, d) (3.19)."""
+def slide_along(basis, spread, prior, f_mean, slide):
+    """f_k -> f_k - e'C at the best e, which is left in slide (K, d), for one factor after another (3.19).
+
+    prior: (K, K) Phi^-1.
+    """
     d, N = basis.shape
     K = f_mean.shape[0]
     gram = np.empty((d, d))
@@ -61,9 +65,11 @@ def slide_along(basis, spread, f_mean, slide):
         gram[:] = 0.0
         slide[k] = 0.0
         for j in range(N):
-            h = 1.0 + spread[k, j]
+            h, pull = prior[k, k] + spread[k, j], spread[k, j] * f_mean[k, j]
+            for m in range(K):
+                pull += prior[k, m] * f_mean[m, j]
             for p in range(d):
-                slide[k, p] += h * f_mean[k, j] * basis[p, j]
+                slide[k, p] += pull * basis[p, j]
                 for q in range(d):
                     gram[p, q] += h * basis[p, j] * basis[q, j]
         solve(gram, slide[k])
@@ -88,30 +94,31 @@ def slid_rows(rows, base, base_var, slide, whole):
 
 
 @njit(**OPTIONS)
-def masked_columns(rows, observed, active, l2, constants, basis, rescale, f_mean, spread, slide, small):
-    """The column step but for the activations, which come in; and each factor at its best place and scale if asked for.
+def masked_columns(rows, observed, active, l2, constants, basis, rescale, phi_in, f_mean, spread, slide, small, phi):
+    """The column step but for the activations, which come in; and each factor at its best place and scale, with the
+    factors' correlations, if asked for.
 
     small: (5, K) alpha_shape, alpha_rate, pi_a, pi_b and 1 / c.
     """
     K, N = f_mean.shape
     G = observed.shape[0]
     if rescale and len(basis):
-        slide_along(basis, loading_spread(rows.mu, rows.s2, rows.eta, rows.tau, observed), f_mean, slide)
+        prior = np.empty((K, K))
+        prior_precision(phi_in, constants.correlation_df, prior)
+        slide_along(basis, loading_spread(rows.mu, rows.s2, rows.eta, rows.tau, observed), prior, f_mean, slide)
     for k in range(K):
         slab_and_rate(k, active, l2, G, constants, small)
     if not rescale:
         return
-    c = np.empty(K)
+    c, moments = np.empty(K), np.dot(f_mean, f_mean.T)
+    for j in range(N):
+        for k in range(K):
+            for m in range(K):
+                moments[U(k), U(m)] += spread[U(j), U(k), U(m)]
+    scale_and_correlation(phi_in, moments, constants, small, phi, c)
     for k in range(K):
-        second = 0.0
-        for j in range(N):
-            second += f_mean[k, j] * f_mean[k, j] + spread[j, k, k]
-        prior_part = 2.0 * constants.loading_rate * small[0, k] / small[1, k]
-        c[k] = math.sqrt((constants.n + 2.0 * constants.loading_shape) / (second + prior_part))
         for j in range(N):
             f_mean[k, j] *= c[k]
-        small[1, k] /= c[k] * c[k]
-        small[4, k] = 1.0 / c[k]
     for j in range(N):
         for k in range(K):
             c_k = c[k]
@@ -121,15 +128,14 @@ def masked_columns(rows, observed, active, l2, constants, basis, rescale, f_mean
 
 @njit(**OPTIONS)
 def fill_message(f_mean, spread, basis, F, share, gram, packed_gram):
-    """F (N, D), the samples' shares (4.2), packed, and their sum; E|F|^2 less the log determinants, of all samples."""
+    """F (N, D), the samples' shares (4.2), packed, and their sum; returns the sum of the log determinants."""
     (K, N), d = f_mean.shape, basis.shape[0]
-    D, T, entropy = K + d, share.shape[1], 0.0
+    D, T = K + d, share.shape[1]
     f, own = np.empty(D), np.zeros(T)
     packed_gram[:] = 0.0
     for j in range(N):
         for k in range(K):
             f[k] = f_mean[k, j]
-            entropy += f[k] * f[k]
         for p in range(d):
             f[K + p] = basis[p, j]
         for k in range(D):
@@ -143,14 +149,11 @@ def fill_message(f_mean, spread, basis, F, share, gram, packed_gram):
             packed_gram[0, t] += own[t]
         for t in range(T):
             share[j, t] = own[t]
-        for k in range(K):
-            entropy += spread[j, k, k]
-    entropy -= log_determinants(spread)
     for k in range(D):
         offset = packed_offset(k, D)
         for m in range(k, D):
             gram[k, m] = gram[m, k] = packed_gram[0, offset + U(m)]
-    return entropy
+    return log_determinants(spread)
 
 
 @njit(**OPTIONS)
@@ -185,15 +188,17 @@ def free_sums(LY, LL, shares, basis, free_LY, free_LL, free_shares, shift):
 def masked_message(columns, constants, base_precision, basis, G, message, terms):
     """Fill the message to the rows; and the ELBO's terms that do not depend on them.
 
-    columns: f_mean, spread, alpha_shape, alpha_rate, pi_a, pi_b, scale; message: F, gram, the samples' shares and the
-    gram, packed, alpha, prior and scale, of all D; terms: (6,), of which the loadings' has the rates' part alone.
+    columns: f_mean, spread, phi, alpha_shape, alpha_rate, pi_a, pi_b, scale; message: F, gram, the samples' shares and the
+    gram, packed, alpha, prior and scale, of all D; terms: (7,), of which the loadings' has the rates' part alone.
     """
-    f_mean, spread, a_shape, a_rate, pi_a, pi_b, scale = columns
+    f_mean, spread, phi, a_shape, a_rate, pi_a, pi_b, scale = columns
     F, gram, share, packed_gram, alpha, prior, _, whole_scale = message
     K = f_mean.shape[0]
     terms[1] = constants.log_out
-    entropy = fill_message(f_mean, spread, basis, F, share, gram, packed_gram)
-    terms[2] = 0.5 * (K * constants.n - entropy)
+    log_dets = fill_message(f_mean, spread, basis, F, share, gram, packed_gram)
+    known = constants.n, constants.correlation_df, constants.correlation_constant
+    quadratic, terms[6] = correlation_terms(phi, gram[:K, :K], *known)
+    terms[2] = 0.5 * (K * constants.n + log_dets - quadratic)
     terms[4] = 0.0
     terms[5] = 0.0
     for k in range(K):
@@ -217,7 +222,7 @@ def masked_sums(tiles, shares, constants, n_observed, basis, G, space, out):
     """The factors' sums from those of the tiles and samples, and the ELBO, which is returned.
 
     space: LY and LL of all D, and their sums (2 D + 3,); out: LY, LL, LL_share and shift of the factors, sums
-    (2 K + 3,) and terms (6,), which `masked_message` began.
+    (2 K + 3,) and terms (7,), which `masked_message` began.
     """
     LY, LL, whole = space
     free_LY, free_LL, free_shares, shift, sums, terms = out
@@ -234,4 +239,4 @@ def masked_sums(tiles, shares, constants, n_observed, basis, G, space, out):
     terms[0] = sums[2 * K] - 0.5 * n_observed * math.log(2.0 * math.pi)
     terms[1] += sums[2 * K + 1]
     terms[3] = sums[2 * K + 2]
-    return terms[0] + terms[1] + terms[2] + terms[3] + terms[4] + terms[5]
+    return terms[0] + terms[1] + terms[2] + terms[3] + terms[4] + terms[5] + terms[6]

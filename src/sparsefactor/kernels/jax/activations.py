@@ -6,7 +6,8 @@ from functools import partial
 from typing import Any
 
 from ..contract import Sums, VIColumns
-from .library import jax, jnp, lax
+from ..correlation import prior_precision
+from .library import JAX, jax, jnp, lax
 
 
 def grams(sums: Sums) -> Any:
@@ -16,20 +17,20 @@ def grams(sums: Sums) -> Any:
 
 def vi_activations(columns: VIColumns, sums: Sums, weight: Any) -> tuple[Any, Any]:
     """q(f_j): coordinate by coordinate (3.5), or jointly over the factors (3.6)."""
-    D, mean = grams(sums), columns.f_mean
+    D, mean, prior = grams(sums), columns.f_mean, prior_precision(columns, JAX)
     K, N = mean.shape
     if columns.f_var.ndim == 3:
         own = weight[: columns.f_var.shape[0], None, None]
-        covariance = inverse(jnp.eye(K) + own * jnp.broadcast_to(D, (own.shape[0], K, K)))
+        covariance = inverse(prior + own * jnp.broadcast_to(D, (own.shape[0], K, K)))
         if own.shape[0] == 1:
             return weight * (covariance[0] @ sums.LY), covariance
         return weight * jnp.einsum("jkl,lj->kj", covariance, sums.LY), covariance
-    by_factor = jnp.moveaxis(D, 0, 2)  # (K, K, 1 or N)
-    variance = 1.0 / (1.0 + weight * jnp.diagonal(by_factor).T)
+    by_factor = prior[:, :, None] + weight * jnp.moveaxis(D, 0, 2)  # (K, K, N)
+    variance = 1.0 / jnp.diagonal(by_factor).T
 
     def one_factor(k: Any, mean: Any) -> Any:
         others = jnp.sum(by_factor[k] * mean, axis=0) - by_factor[k, k] * mean[k]
-        return mean.at[k].set(variance[k] * weight * (sums.LY[k] - others))
+        return mean.at[k].set(variance[k] * (weight * sums.LY[k] - others))
 
     return lax.fori_loop(0, K, one_factor, mean), jnp.broadcast_to(variance, (K, N))
 
@@ -41,11 +42,11 @@ def inverse(Q: Any) -> Any:
     return jnp.swapaxes(half, 1, 2) @ half
 
 
-def draw_activations(sums: Sums, weight: Any, normal: Any, each: bool) -> Any:
-    """A draw of F, (K, N), from standard normals; each: whether samples differ in their precision."""
+def draw_activations(sums: Sums, weight: Any, prior: Any, normal: Any, each: bool) -> Any:
+    """A draw of F, (K, N), from standard normals; prior: Phi^-1; each: whether samples differ in their precision."""
     K, N = normal.shape
     D, n = grams(sums), N if each else 1
-    root = jnp.linalg.cholesky(jnp.eye(K) + weight[:n, None, None] * jnp.broadcast_to(D, (n, K, K)))
+    root = jnp.linalg.cholesky(prior + weight[:n, None, None] * jnp.broadcast_to(D, (n, K, K)))
     linear = weight * sums.LY
     right = (linear.T[:, :, None], normal.T[:, :, None]) if each else (linear[None], normal[None])
 

@@ -46,16 +46,21 @@ def residual(
 
 @partial(jax.jit, static_argnames="kind")
 def shear(
-    problem: Problem, b: Any, rows: GibbsRows, columns: GibbsColumns, noise: ShearNoise, kind: Kind
-) -> tuple[Any, Any, Any]:
-    """New Z, L (G, K) and F after shears along D factors; b: as in `data_products`."""
+    problem: Problem, b: Any, rows: GibbsRows, columns: GibbsColumns, noise: ShearNoise, hyper: Any, kind: Kind
+) -> tuple[Any, Any, Any, Any]:
+    """New Z, L (G, K), F and phi after shears along D factors; b: as in `data_products`.
+
+    hyper: shape (), and rate () or (V,), of the prior on slab precisions.
+    """
     Z, L, F, tau = rows.Z.T == 1, rows.L.T * columns.scale[:, None], columns.F, rows.tau
     K, G = L.shape
     alpha, logit = by_row(columns.alpha, problem), gibbs_logit(columns.logit, rows, problem, kind)
     D, _, P = noise.step.shape
 
+    slab, one = columns.alpha.reshape(K, -1), jnp.eye(K)
+
     def along(d: Any, now: Any) -> Any:
-        Z, L, F, b = now
+        Z, L, F, b, phi = now
         q = noise.order[d]
         left, grams = residual(problem, b, F, L, tau, columns.weight, q, jnp.arange(K) == q, kind)
         squared = tau * grams[q]
@@ -64,39 +69,52 @@ def shear(
         f2 = F[q] @ F[q]
 
         def proposal(i: Any, now: Any) -> Any:
-            r, inner, total = now
+            r, inner, total, phi, inverse = now
             k = i // P
             e = noise.step[d, k, i % P]
             change = e * L[k] * squared
             new = r - change
             fit = e * L[k] * (r - 0.5 * change)
             fit = fit + jnp.logaddexp(0.0, offset + 0.5 * new**2 / c) - jnp.logaddexp(0.0, offset + 0.5 * r**2 / c)
-            gain = jnp.sum(fit) - e * inner[k] - 0.5 * e**2 * f2
+            if phi.shape[0]:  # (2.19c)
+                gain = e * inverse[k, q] - 0.5 * e**2 * inverse[k, k]
+                before = phi[k, k]
+                after = before + e * (2.0 * phi[k, q] + e * phi[q, q])
+                slabs = hyper[0] * jnp.log(after / before) + hyper[1] * slab[k] * (1.0 / after - 1.0 / before)
+                gain = gain - jnp.sum(slabs)
+            else:
+                gain = -e * inner[k] - 0.5 * e**2 * f2
+            gain = gain + jnp.sum(fit)
             taken = (noise.log_uniform[d, k, i % P] < gain) & (k != q)
             e = jnp.where(taken, e, 0.0)
-            return jnp.where(taken, new, r), inner.at[k].add(e * f2), total.at[k].add(e)
+            if phi.shape[0]:
+                turn = one + e * jnp.outer(one[k], one[q])
+                back = one - e * jnp.outer(one[k], one[q])
+                phi, inverse = turn @ phi @ turn.T, back.T @ inverse @ back
+            return jnp.where(taken, new, r), inner.at[k].add(e * f2), total.at[k].add(e), phi, inverse
 
-        r, _, total = lax.fori_loop(0, K * P, proposal, (left, F @ F[q], jnp.zeros(K)))
+        begin = left, F @ F[q], jnp.zeros(K), phi, jnp.linalg.inv(phi) if phi.shape[0] else phi
+        r, _, total, phi, _ = lax.fori_loop(0, K * P, proposal, begin)
         uniform, normal = move_noise(noise.stream, d, jnp.arange(G), 1)
         new_z = uniform < special.expit(offset + 0.5 * r**2 / c)
         new_l = jnp.where(new_z, r / c + normal[0] / jnp.sqrt(c), 0.0)
-        return Z.at[q].set(new_z), L.at[q].set(new_l), F + total[:, None] * F[q], b + total[:, None] * b[q]
+        return Z.at[q].set(new_z), L.at[q].set(new_l), F + total[:, None] * F[q], b + total[:, None] * b[q], phi
 
-    Z, L, F, _ = lax.fori_loop(0, D, along, (Z, L, F, b))
-    return Z.T.astype(jnp.int8), L.T, F
+    Z, L, F, _, phi = lax.fori_loop(0, D, along, (Z, L, F, b, columns.phi))
+    return Z.T.astype(jnp.int8), L.T, F, phi
 
 
 @partial(jax.jit, static_argnames="kind")
 def rotate(
-    problem: Problem, b: Any, rows: GibbsRows, columns: GibbsColumns, noise: RotationNoise, kind: Kind
-) -> tuple[Any, Any, Any, Any]:
-    """New Z, L (G, K), F and alpha after rotations of P pairs; b: as in `data_products`."""
+    problem: Problem, b: Any, rows: GibbsRows, columns: GibbsColumns, noise: RotationNoise, hyper: Any, kind: Kind
+) -> tuple[Any, Any, Any, Any, Any]:
+    """New Z, L (G, K), F, alpha and phi after rotations of P pairs; b: as in `data_products`, hyper: as in `shear`."""
     Z, L, tau = rows.Z.T == 1, rows.L.T * columns.scale[:, None], rows.tau
     logit = gibbs_logit(columns.logit, rows, problem, kind)
     K, G = L.shape
 
     def one_pair(p: Any, now: Any) -> Any:
-        Z, L, F, b, alpha = now
+        Z, L, F, b, alpha, phi = now
         pair = noise.pairs[p]
         out = (jnp.arange(K) == pair[0]) | (jnp.arange(K) == pair[1])
         seen = [residual(problem, b, F, L, tau, columns.weight, pair[i], out, kind) for i in range(2)]
@@ -109,12 +127,20 @@ def rotate(
         turn = jnp.where(exchanged, turn[::-1], turn)
         alpha = alpha.at[pair].set(jnp.where(exchanged, alpha[pair][::-1], alpha[pair]))
         own = jnp.where(exchanged, own[::-1], own)
-        height = pair_density(turn, r, B, own, odds) + noise.log_height[p]
+
+        def density(turn: Any) -> Any:
+            total = pair_density(turn, r, B, own, odds)
+            if not phi.shape[0]:
+                return total
+            scale = jnp.diagonal(turn @ phi[pair[:, None], pair] @ turn.T)[:, None]  # (2.19c)
+            return total - jnp.sum(hyper[0] * jnp.log(scale) + hyper[1] * alpha[pair].reshape(2, -1) / scale)
+
+        height = density(turn) + noise.log_height[p]
 
         def attempt(now: Any) -> Any:
             t, low, high, _, _ = now
             angle = low + noise.angle[p, t] * (high - low)
-            good = pair_density(rotation(angle) @ turn, r, B, own, odds) > height
+            good = density(rotation(angle) @ turn) > height
             low, high = jnp.where(angle < 0.0, angle, low), jnp.where(angle < 0.0, high, angle)
             return t + 1, low, high, good, angle
 
@@ -125,11 +151,14 @@ def rotate(
         r, B = turned(turn, r, B)
         new_z, new_l = draw_pair(r, B, own, odds, *move_noise(noise.stream, p, jnp.arange(G), 2))
         F, b = (values.at[pair].set(turn @ values[pair]) for values in (F, b))
-        return Z.at[pair].set(new_z), L.at[pair].set(new_l), F, b, alpha
+        if phi.shape[0]:
+            phi = phi.at[pair].set(turn @ phi[pair])
+            phi = phi.at[:, pair].set(phi[:, pair] @ turn.T)
+        return Z.at[pair].set(new_z), L.at[pair].set(new_l), F, b, alpha, phi
 
-    begin = Z, L, columns.F, b, columns.alpha
-    Z, L, F, _, alpha = lax.fori_loop(0, noise.pairs.shape[0], one_pair, begin)
-    return Z.T.astype(jnp.int8), L.T, F, alpha
+    begin = Z, L, columns.F, b, columns.alpha, columns.phi
+    Z, L, F, _, alpha, phi = lax.fori_loop(0, noise.pairs.shape[0], one_pair, begin)
+    return Z.T.astype(jnp.int8), L.T, F, alpha, phi
 
 
 def rotation(angle: Any) -> Any:
