@@ -66,7 +66,9 @@ def problem(case: Case):
     data = small_data(G, N, K, missing=case.missing)
     inclusion = np.array([0.2, 0.3, 0.7]) if case.inclusion == "given" else sf.Beta(1.5, 2.5)
     groups = ["a", "b"] * (G // 2) if case.inclusion == "groups" else None
-    prior = sf.Prior(n_factors=K, inclusion=inclusion, noise=case.noise, groups=groups, factor_correlation=case.correlation, **MILD)
+    prior = sf.Prior(
+        n_factors=K, inclusion=inclusion, noise=case.noise, groups=groups, factor_correlation=case.correlation, **MILD
+    )
     cavi = CAVI(data, prior, ReferenceEngine(data, prior), joint=case.joint)
     state = random_vi_state(cavi)
     if case.inclusion == "modules":

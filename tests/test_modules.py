@@ -28,7 +28,9 @@ SETTINGS = [
 def cavis(noise="feature", joint=False, missing=0.0, M=3, engine=ReferenceEngine, **size) -> tuple[CAVI, CAVI]:
     data = small_data(missing=missing, **size)
     data = replace(data, Y=4.0 * data.Y)  # loadings that matter
-    prior = sf.Prior(n_factors=2, inclusion=sf.Beta(1.5, 2.5), n_modules=M, noise=noise, **MILD)
+    prior = sf.Prior(
+        n_factors=2, inclusion=sf.Beta(1.5, 2.5), n_modules=M, noise=noise, factor_correlation="none", **MILD
+    )
     one = one_module(prior)
     plain = CAVI(data, one, engine(data, one), joint=joint)
     return under_modules(plain, M), plain
@@ -238,6 +240,7 @@ def test_where_the_data_have_one_module_one_is_left():
 
 def test_modules_drawn_from_the_prior_are_found_again():
     prior = sf.Prior(n_factors=4, inclusion=sf.Beta(0.2, 0.3), n_modules=3, loading_shape=50, loading_rate=50)
+    prior = replace(prior, factor_correlation="none")
     sim = sf.simulate(n_features=400, n_samples=80, prior=prior, snr=10, seed=0)
     assert sim.module_rate.shape == (3, 4)
     assert sim.inclusion.shape == (400, 4)

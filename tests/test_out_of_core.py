@@ -242,6 +242,7 @@ COMPARED = {"n_masks": 2, "share": 0.05, "n_trials": 1, "max_iter": 20}
 MEASURED = ["prior", "mask", "error", "log_density", "found", "held_out"]
 
 
+@pytest.mark.filterwarnings("ignore:[0-9]+ is the largest number of factors:UserWarning")
 @pytest.mark.parametrize("options", [{}, {"dtype": np.float32, "scale": True}])
 def test_a_comparison_is_the_same_and_never_has_all_in_memory(rounds, tmp_path, holes, monkeypatch, options):
     X = holes + 3.0

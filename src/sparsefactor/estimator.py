@@ -154,7 +154,9 @@ class SparseFactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         values = validate_data(self, X, ensure_min_samples=2, **ACCEPTED)
         prior = checked_prior(self.prior, self.n_components, "n_components", self.inclusion)
         if prior is None and before is not None:
-            prior = Prior(n_factors=before.n_factors, inclusion=self.inclusion, parallel_analysis=before.prior.parallel_analysis)
+            prior = Prior(
+                n_factors=before.n_factors, inclusion=self.inclusion, parallel_analysis=before.prior.parallel_analysis
+            )
         init = "auto" if before is None or prior is None else warm(before, values, prior, covariates)
         self.posterior_ = self._posterior(self._named(values), prior, init, covariates)
         self._keep(self.posterior_)

@@ -43,7 +43,11 @@ def prepared(
         given.check_fits(data)
     if not isinstance(X, Data):
         data = data.with_design(covariates, center, covariate_loadings)
-    matched = given.matched_to(data) if given is not None else with_chosen_factors(Prior(n_factors=1, inclusion=inclusion), data)
+    matched = (
+        given.matched_to(data)
+        if given is not None
+        else with_chosen_factors(Prior(n_factors=1, inclusion=inclusion), data)
+    )
     ordinary = data.at_ordinary_size()
     refuse_overflow(matched, ordinary)
     warn_if_strong(matched, data)

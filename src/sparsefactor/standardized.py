@@ -1,7 +1,7 @@
 """Standardised loadings, communalities and salient features: what tables of factor analysis show.
 
-A standardised loading is in standard deviations of the feature for one standard deviation of the factor's activations, so
-that features of different units can be compared; where factors are correlated it is a pattern coefficient.
+A standardised loading is in standard deviations of the feature for one standard deviation of the factor's activations,
+so that features of different units can be compared; where factors are correlated it is a pattern coefficient.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def to_standardized(p: Any, loadings: Array, size: Array) -> Array:
 
 
 def communalities(p: Any) -> Array:
-    """(n_features,) the share of each feature's variance that the factors explain in the model; one less the noise's."""
+    """(n_features,) the share of each feature's variance that the factors explain in the model."""
     L = p.loadings_mean * factor_size(p)
     signal = np.einsum("ik,kl,il->i", L, p.factor_correlation_mean, L)
     noise = 1.0 / p.noise_precision_mean
@@ -45,7 +45,7 @@ def communalities(p: Any) -> Array:
 
 
 def salient(p: Any, at_least: float = SALIENT) -> NDArray[np.intp]:
-    """(n_factors,) how many features have a standardised loading of at least this size; none where a factor is empty."""
+    """(n_factors,) features with a standardised loading of at least this size; none where a factor is empty."""
     return np.where(p.empty, 0, (np.abs(p.standardized_loadings) >= at_least).sum(axis=0))
 
 

@@ -40,9 +40,7 @@ def pair(shape: str, inclusion, *, dtype=np.float64, joint=False, correlation="n
     return small, CAVI(data, prior, ReferenceEngine(data, prior), joint=joint)
 
 
-def masked_pair(
-    directions: int, inclusion, *, dtype=np.float64, slab=False, correlation="none"
-) -> tuple[CAVI, CAVI]:
+def masked_pair(directions: int, inclusion, *, dtype=np.float64, slab=False, correlation="none") -> tuple[CAVI, CAVI]:
     """The same of data with holes, and with directions whose activations are given."""
     data = small_data(70, 30, 4, missing=0.25, seed=2)
     data = as_data(np.where(data.observed, data.Y, np.nan).T, dtype=dtype)

@@ -85,6 +85,7 @@ def direct_elbo(data: Data, prior: Prior, q: Q) -> float:
     total -= 0.5 * sum(np.trace(np.linalg.solve(q.phi, ff[j])) for j in range(N))
     if prior.correlated:
         total += log_prior_of_correlations(q.phi, prior.correlation_df)
+        total -= log_prior_of_correlations(np.eye(K), prior.correlation_df)
     for shape, rate, mean, log_mean, a, b in (
         (q.tau_shape, q.tau_rate, tau, log_tau, prior.noise_shape, prior.noise_rate),
         (q.alpha_shape, q.alpha_rate, alpha, log_alpha, prior.loading_shape, prior.loading_rate),

@@ -12,6 +12,7 @@ from ..posterior import MCMCPosterior
 from ..storage.lazy import draws_per_block
 from ..storage.moments import blocks
 from .measures import FEWEST_DRAWS, MEASURES, measure
+from .modes import found_factors
 
 if TYPE_CHECKING:
     import xarray
@@ -35,10 +36,11 @@ def quantities(mc: MCMCPosterior, quick: bool = False) -> Iterator[tuple[str, xa
     import xarray as xr
 
     posterior = mc.draws["posterior"].to_dataset()
-    for name in ("loadings", "activations", "loading_precision", "inclusion_rate", "noise_precision"):
+    names = "loadings", "activations", "loading_precision", "inclusion_rate", "noise_precision", "factor_correlation"
+    for name in names:
         if name not in posterior:
             continue
-        array = posterior[name]
+        array = posterior[name] if name != "factor_correlation" else of_found_factors(mc, posterior[name])
         own = [str(dim) for dim in array.dims if dim not in ("chain", "draw")]
         if not own:
             yield name, measure(array, quick)
@@ -50,6 +52,13 @@ def quantities(mc: MCMCPosterior, quick: bool = False) -> Iterator[tuple[str, xa
     for name, array in summaries(mc).items():
         yield name, measure(array, quick)
     yield "log_joint", measure(mc.draws["sample_stats"].to_dataset()["lp"], quick)
+
+
+def of_found_factors(mc: MCMCPosterior, correlations: xarray.DataArray) -> xarray.DataArray:
+    """Correlations (chain, draw, other_factor, factor); NaN for factors that no chain finds."""
+    found = found_factors(mc)[1].any(axis=0)
+    ordered = correlations.transpose("chain", "draw", "other_factor", "factor")
+    return ordered.copy(data=np.where(np.outer(found, found), ordered.values, np.nan))
 
 
 def summaries(mc: MCMCPosterior) -> dict[str, xarray.DataArray]:
@@ -84,7 +93,8 @@ def faults(mc: MCMCPosterior) -> list[Fault]:
     """What is not finite, and what never moves though it is drawn anew in every sweep."""
     posterior, stats = mc.draws["posterior"].to_dataset(), mc.draws["sample_stats"].to_dataset()
     found: list[Fault] = []
-    names = ["activations", "loadings", "noise_precision", "loading_precision", "inclusion_rate", "lp"]
+    names = ["activations", "loadings", "noise_precision", "loading_precision", "inclusion_rate"]
+    names += ["factor_correlation", "lp"]
     for name in names:
         if name != "lp" and name not in posterior:
             continue
@@ -93,7 +103,7 @@ def faults(mc: MCMCPosterior) -> list[Fault]:
         if name in ("loading_precision", "inclusion_rate"):
             used = posterior["inclusion"].variable  # those of an empty factor may stand at the ends of their range
         for c, number in enumerate(mc.chain_numbers):
-            what = _fault(source, c, may_rest=name == "loadings", inclusion=used)
+            what = _fault(source, c, may_rest=name in ("loadings", "factor_correlation"), inclusion=used)
             if what:
                 found.append(Fault("log joint" if name == "lp" else name.replace("_", " "), number, what))
     return found

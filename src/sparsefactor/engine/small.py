@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from ..kernels.contract import Array, Climber, ELBOTerms, Sums, VIColumns, VIRows, VITerms
-from ..kernels.correlation import log_constant
 from ..kernels.cpu.tiles import Problem
 from ..kernels.cpu.vi_climb import Pace, Slots, small_climb
 from ..kernels.cpu.vi_rows import FactorMajor
@@ -34,7 +33,6 @@ def constants_of(problem: Problem, prior: Prior, row_terms: VITerms) -> Constant
         logit=logit,
         row_terms=np.array(row_terms),
         correlation_df=prior.correlation_df,
-        correlation_constant=log_constant(prior.K, prior.correlation_df) if prior.correlation_df else 0.0,
         n=float(N),
         ones=np.ones(N),
         no_share=np.zeros((0, 0)),

@@ -13,7 +13,7 @@ from ..data import Data
 from ..densities import LOG_2PI, gamma_kl
 from ..model import Prior
 from .contract import Array, ELBOTerms, Message, Sums, VIColumns
-from .correlation import correlation_term, expected_log_density, prior_precision, update_correlation
+from .correlation import correlation_term, gaussian_density, prior_precision, update_correlation
 
 if TYPE_CHECKING:
     from .inclusion import Inclusion
@@ -142,7 +142,8 @@ def after_activations(columns: VIColumns, sums: Sums, inclusion: Inclusion, fixe
 def rescaled(columns: VIColumns, fixed: Fixed) -> tuple[VIColumns, Array]:
     """(l_k, f_k, alpha_k) -> (l_k / c, c f_k, c^2 alpha_k) at the c that maximises the ELBO (3.12).
 
-    Where the factors' correlations are learnt, they are updated in the same step (3.22). Returns the columns at the new scale and 1 / c for the rows.
+    Where the factors' correlations are learnt, they are updated in the same step (3.22). Returns the columns at the new
+    scale, and 1 / c for the rows.
     """
     xp, N = fixed.on.xp, fixed.n_samples
     a, b = fixed.loading_shape, fixed.loading_rate
@@ -210,7 +211,7 @@ def activations_term(columns: VIColumns, fixed: Fixed) -> Any:
         log_det, trace = xp.sum(fixed.on.log(columns.f_var)), xp.sum(columns.f_var)
     if columns.phi.shape[0]:
         moments = second_moments(columns, fixed)
-        return 0.5 * (K * N + log_det) + expected_log_density(columns, moments, N, fixed.on)
+        return 0.5 * (K * N + log_det) + gaussian_density(columns.phi, xp.linalg.inv(columns.phi), moments, N, fixed.on)
     return 0.5 * (K * N + log_det - xp.sum(columns.f_mean**2) - trace)
 
 

@@ -1,7 +1,7 @@
 """The correlation matrix Phi of the factors, for variational inference (docs/math.md, 3.22).
 
-Activations are f_j ~ N(0, Phi). Phi is a point estimate under the prior that an inverse-Wishart covariance induces on its
-correlation matrix (1.13). Its update and the change of scale of the factors are one step, made under parameter
+Activations are f_j ~ N(0, Phi). Phi is a point estimate under the prior that an inverse-Wishart covariance induces on
+its correlation matrix (1.13). Its update and the change of scale of the factors are one step, made under parameter
 expansion: both are read off the second moments of the activations. A step is taken only as far as it raises the ELBO.
 """
 
@@ -30,7 +30,7 @@ def inverse_of(phi: Array, K: int, on: Arrays) -> Array:
 
 
 def gaussian_density(phi: Array, inverse: Array, moments: Array, n: float, on: Arrays) -> Any:
-    """log p(F) less its constant: -(n log|Phi| + tr(Phi^-1 S)) / 2; moments: S = F F', (K, K)."""
+    """log p(F), or its expectation, less its constant: -(n log|Phi| + tr(Phi^-1 S)) / 2; moments: S = E[F F']."""
     return -0.5 * (n * on.xp.linalg.slogdet(phi)[1] + on.xp.sum(inverse * moments))
 
 
@@ -44,12 +44,15 @@ def correlation_of(F: Array, df: float) -> Array:
 
 
 def log_prior(phi: Array, inverse: Array, df: float, on: Arrays) -> Any:
-    """log p(Phi) of correlation matrices (..., K, K) with their inverses, every constant included (1.13)."""
+    """log p(Phi) of a correlation matrix with its inverse, every constant included (1.13)."""
+    return log_constant(phi.shape[-1], df) + log_prior_ratio(phi, inverse, df, on)
+
+
+def log_prior_ratio(phi: Array, inverse: Array, df: float, on: Arrays) -> Any:
+    """log p(Phi) / p(I) of correlation matrices (..., K, K) with their inverses."""
     xp, K = on.xp, phi.shape[-1]
     log_det, diagonal = xp.linalg.slogdet(phi)[1], xp.linalg.diagonal(inverse)
-    return (
-        log_constant(K, df) - 0.5 * (df + K + 1) * log_det - 0.5 * df * xp.sum(xp.log(diagonal), axis=-1)
-    )
+    return -0.5 * (df + K + 1) * log_det - 0.5 * df * xp.sum(xp.log(diagonal), axis=-1)
 
 
 def log_constant(K: int, df: float) -> float:
@@ -58,16 +61,14 @@ def log_constant(K: int, df: float) -> float:
 
 
 def correlation_term(columns: VIColumns, df: float, on: Arrays) -> Any:
-    """log p(Phi), the term of the ELBO; zero where factors are uncorrelated."""
+    """log p(Phi) / p(I), the term of the ELBO; zero where factors are uncorrelated.
+
+    Phi is a point, whose density alone would not be comparable between models with and without correlations, or with
+    more and fewer factors.
+    """
     if not columns.phi.shape[0]:
         return 0.0
-    return log_prior(columns.phi, on.xp.linalg.inv(columns.phi), df, on)
-
-
-def expected_log_density(columns: VIColumns, moments: Array, n: float, on: Arrays) -> Any:
-    """E[log p(F)] less its constant: -(n log|Phi| + tr(Phi^-1 S)) / 2; moments: S = E[F F'], (K, K)."""
-    xp = on.xp
-    return -0.5 * (n * xp.linalg.slogdet(columns.phi)[1] + xp.sum(xp.linalg.inv(columns.phi) * moments))
+    return log_prior_ratio(columns.phi, on.xp.linalg.inv(columns.phi), df, on)
 
 
 def update_correlation(
@@ -95,6 +96,6 @@ def update_correlation(
     gain = (n + power) * xp.sum(xp.log(scales), axis=1) - 0.5 * xp.sum(penalty * scales**2, axis=1)
     gain = gain - 0.5 * n * xp.linalg.slogdet(phis)[1]
     gain = gain - 0.5 * xp.sum(inverse * moments * scales[:, :, None] * scales[:, None, :], axis=(1, 2))
-    gain = gain + log_prior(phis, inverse, df, on)
+    gain = gain + log_prior_ratio(phis, inverse, df, on)
     best = xp.argmax(xp.astype(gain >= gain[-1], xp.int64), keepdims=True)  # the longest step not to lower the ELBO
     return xp.take(phis, best, axis=0)[0, :, :], xp.take(scales, best, axis=0)[0, :]

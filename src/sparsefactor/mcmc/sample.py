@@ -21,7 +21,7 @@ from ..posterior import MCMCPosterior, Posterior
 from ..preparation import prepared
 from ..progress import Bars, is_shown
 from ..start import Start
-from ..storage.folder import resolve
+from ..storage.checkpoint import resolve
 from .clock import Clock
 from .options import Options
 from .stretches import stretches_of

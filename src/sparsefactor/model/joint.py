@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaln, gammaln, xlog1py, xlogy
+from scipy.special import betaln, gammaln, multigammaln, xlog1py, xlogy
 
 from ..data import Data
 from ..densities import LOG_2PI, log_gamma_density
@@ -27,12 +27,13 @@ def log_joint(
     member: NDArray[np.intp] | None = None,
     own: NDArray[np.bool_] | None = None,
     w: NDArray[np.float64] | None = None,
+    phi: NDArray[np.float64] | None = None,
 ) -> float:
-    """log p(Y, L, Z, F, tau, alpha[, pi[, member, w]]), every constant included (docs/math.md, equations 1.7, 1.8).
+    """log p(Y, L, Z, F, tau, alpha[, pi[, member, w]][, Phi]), every constant included (docs/math.md, 1.7 and 1.8).
 
     L, Z: (G, K); F: (K, N); tau: (G,), () or (N,) as the noise structure has it; alpha, pi: (K,) or (K, V).
     With modules, pi: (K, M + 1), of which each factor uses the first M where `own` (K,) says so and the last one
-    otherwise; member: (G,); w: (M,).
+    otherwise; member: (G,); w: (M,). phi: (K, K), where the factors' correlations are learnt (2.19).
     """
     prior = prior.in_units_of(data)
     Z, tau = np.asarray(Z, dtype=bool), np.atleast_1d(tau)
@@ -53,7 +54,14 @@ def log_joint(
         total += float(np.sum(np.log(w[member])) + np.sum((1 / M - 1) * np.log(w)) - M * gammaln(1 / M))
         total -= prior.K * np.log(2.0)
     total += float(np.sum(xlogy(Z, probability) + xlog1py(~Z, -probability)))
-    total += float(-0.5 * np.sum(F**2 + LOG_2PI))
+    if phi is None:
+        total += float(-0.5 * np.sum(F**2 + LOG_2PI))
+    else:
+        K, N, df, inverse = *F.shape, prior.correlation_df, np.linalg.inv(phi)
+        log_det = np.linalg.slogdet(phi)[1]
+        total -= float(0.5 * (np.sum(inverse * (F @ F.T)) + N * log_det + F.size * LOG_2PI))
+        total += float(K * gammaln(0.5 * df) - multigammaln(0.5 * df, K) - 0.5 * (df + K + 1) * log_det)
+        total -= float(0.5 * df * np.sum(np.log(np.diagonal(inverse))))
     total += float(np.sum(log_gamma_density(tau, prior.noise_shape, prior.noise_rate)))
     total += float(np.sum(log_gamma_density(alpha, prior.loading_shape, prior.loading_rate)))
     if isinstance(prior.inclusion, Beta):

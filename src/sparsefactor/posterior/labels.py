@@ -22,7 +22,10 @@ DIMS = {
     "inclusion_rate": ("factor",),
 }
 # Variables whose entries change sign with their factor; all others with a factor axis are only permuted.
-SIGNED = frozenset({"loadings", "activations"})
+SIGNED = frozenset({"loadings", "activations", "factor_correlation"})
+# Variables with two axes of factors, of which the other is named so; where factors are correlated:
+OTHER_FACTOR = "other_factor"
+CORRELATION_DIMS = {"factor_correlation": (OTHER_FACTOR, "factor")}
 MODULE_DIMS = {
     "module_prob": ("feature", "module"),
     "module_rate_mean": ("module", "factor"),

@@ -47,14 +47,16 @@ def each_draw(p: MCMCPosterior, most: int | None = None) -> Iterator[Draw]:
                 continue
             at = np.array(picked)
             drawn = [np.asarray(v[int(chain), at].values, float) for v in (L, tau, F)]
-            roots = [root] * len(at) if phi is None else np.linalg.cholesky(np.asarray(phi[int(chain), at].values, float))
+            roots = (
+                [root] * len(at) if phi is None else np.linalg.cholesky(np.asarray(phi[int(chain), at].values, float))
+            )
             for l, t, f, own in zip(*drawn, roots, strict=True):
                 yield Draw(l, t, f, own, float(weights[chain]) / len(chosen))
 
 
 def correlation_root(prior: Prior, correlation: Array) -> Array:
     """(K, K) a root of the factors' correlation matrix: root root'; the identity where factors are uncorrelated."""
-    return np.linalg.cholesky(correlation) if prior.correlated else np.eye(len(correlation))
+    return np.asarray(np.linalg.cholesky(correlation) if prior.correlated else np.eye(len(correlation)))
 
 
 def feature_blocks(G: int, K: int) -> Iterator[slice]:

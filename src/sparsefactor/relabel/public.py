@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..checks import checked_count
 from ..model import Prior
-from ..posterior import SIGNED, MCMCPosterior
+from ..posterior import OTHER_FACTOR, SIGNED, MCMCPosterior
 from .labelling import MAX_ITER, Labelling, fixed_point
 
 if TYPE_CHECKING:
@@ -116,7 +116,9 @@ def _relabel_tree(draws: xarray.DataTree, labelling: Labelling) -> xarray.DataTr
     for name, variable in posterior.data_vars.items():
         if "factor" in variable.dims:
             ordered = variable.transpose("chain", "draw", ...)
-            values = labelling.apply(ordered.values, signed=name in SIGNED, axis=ordered.dims.index("factor"))
+            values = ordered.values
+            for dim in {"factor", OTHER_FACTOR} & {*ordered.dims}:
+                values = labelling.apply(values, signed=name in SIGNED, axis=ordered.dims.index(dim))
             posterior = posterior.assign({name: ordered.copy(data=values)})
     groups["posterior"] = posterior
     return xr.DataTree.from_dict(groups, name=draws.name)

@@ -33,6 +33,25 @@ def checked_matrix(name: str, given: ArrayLike, rows: int, rows_name: str) -> Ar
     return values
 
 
+def checked_correlation(given: ArrayLike, K: int) -> Array:
+    """(K, K) of a correlation matrix, or of one number that all pairs of factors have."""
+    values = np.array(given, dtype=np.float64)
+    if values.ndim == 0:
+        values = np.where(np.eye(K, dtype=bool), 1.0, values)
+    if values.shape != (K, K) or not np.array_equal(values, values.T) or np.any(np.diagonal(values) != 1.0):
+        raise ValueError(
+            f"factor_correlation must be a number or a symmetric ({K}, {K}) matrix with ones on its diagonal; got "
+            f"shape {values.shape}; pass a correlation matrix, e.g. np.corrcoef(...)"
+        )
+    least = np.linalg.eigvalsh(values).min()
+    if not least > 0:
+        raise ValueError(
+            f"factor_correlation must be positive definite; got one with an eigenvalue of {least:.3g}; pass smaller "
+            "correlations"
+        )
+    return values
+
+
 def agreed_n_factors(
     n_factors: int | None, probability: Array | None, prior: Prior | None, L: Array | None, F: Array | None
 ) -> int:

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..checks import checked_count, seed_number
 from ..model import RELATIVE_NOISE_RATE, Beta, Prior, draw_modules, slab_default
-from .checks import agreed_groups, agreed_n_factors, by_group, checked_matrix, checked_probability
+from .checks import agreed_groups, agreed_n_factors, by_group, checked_correlation, checked_matrix, checked_probability
 from .noise import draw_missing, gamma, noise_precision_of_snr
 from .simulation import Array, Simulation
 
@@ -24,6 +24,7 @@ def simulate(
     prior: Prior | None = None,
     loadings: ArrayLike | None = None,
     activations: ArrayLike | None = None,
+    factor_correlation: ArrayLike | None = None,
     groups: Any = None,
     missing: float = 0.0,
     seed: int | np.random.Generator | None = 0,
@@ -50,6 +51,9 @@ def simulate(
         Used where Z is one; without `inclusion`, Z is where they are non-zero.
     activations : (n_samples, n_factors), optional
         Drawn where they are not given.
+    factor_correlation : float or (n_factors, n_factors), optional
+        Of the activations that are drawn: one number for every pair of factors, or a correlation matrix. Left out, it
+        is drawn where the prior learns it, and factors are uncorrelated otherwise.
     groups : (n_features,) labels, optional
         Known groups of features (views). `inclusion` may then be (n_groups, n_factors), in the order in which the
         labels appear: zero where a factor is not in a group. A prior's own groups are used where it has some.
@@ -84,8 +88,8 @@ def simulate(
     given_L = None if loadings is None else checked_matrix("loadings", loadings, G, "n_features")
     given_F = None if activations is None else checked_matrix("activations", activations, N, "n_samples")
     K = agreed_n_factors(n_factors, probability, prior, given_L, given_F)
-    rngs = [np.random.default_rng(child) for child in np.random.SeedSequence(seed_number(seed)).spawn(6)]
-    rng_Z, rng_L, rng_F, rng_precision, rng_noise, rng_missing = rngs
+    rngs = [np.random.default_rng(child) for child in np.random.SeedSequence(seed_number(seed)).spawn(7)]
+    rng_Z, rng_L, rng_F, rng_precision, rng_noise, rng_missing, rng_phi = rngs
 
     rate, modules = np.zeros(0), dict[str, Any]()
     if prior is not None:
@@ -114,7 +118,8 @@ def simulate(
             alpha = gamma(rng_precision, "loading", prior.loading_shape, rate_alpha, alpha.shape)
         slab = alpha if prior is None else prior.by_row(alpha.T)
         L = np.where(Z, rng_L.standard_normal((G, K)) / np.sqrt(slab), 0.0)
-    F = rng_F.standard_normal((N, K)) if given_F is None else given_F
+    phi = _factor_correlation(factor_correlation, prior, K, given_F, rng_phi)
+    F = rng_F.standard_normal((N, K)) @ np.linalg.cholesky(phi).T if given_F is None else given_F
 
     signal = F @ L.T
     if snr is not None:
@@ -135,6 +140,7 @@ def simulate(
         noise_precision=tau,
         loading_precision=alpha,
         inclusion_rate=rate,
+        factor_correlation=phi,
         groups=labels,
         **modules,
     )
@@ -143,6 +149,25 @@ def simulate(
 def _own_shape(prior: Prior) -> tuple[int, ...]:
     """The shape of what belongs to each group of features, or to all of them."""
     return (len(prior.group_names), prior.K) if prior.grouped else (prior.K,)
+
+
+def _factor_correlation(
+    given: ArrayLike | None, prior: Prior | None, K: int, F: Array | None, rng: np.random.Generator
+) -> Array:
+    """(K, K) of the activations that are drawn; NaN where these are given."""
+    if given is not None and F is not None:
+        raise ValueError("factor_correlation is of activations that are drawn; got both; leave one of them out")
+    if F is not None:
+        return np.full((K, K), np.nan)
+    if given is not None:
+        return checked_correlation(given, K)
+    if prior is None or not prior.correlated:
+        return np.eye(K)
+    from scipy.stats import invwishart  # which takes a while to import
+
+    covariance = invwishart(prior.correlation_df, np.eye(K)).rvs(random_state=rng)
+    scale = np.sqrt(np.diagonal(covariance))
+    return np.where(np.eye(K, dtype=bool), 1.0, covariance / np.outer(scale, scale))
 
 
 def _draw_inclusion(probability: Array, G: int, K: int, rng: np.random.Generator) -> NDArray[np.bool_]:

@@ -32,6 +32,8 @@ class Simulation:
         Of the slab, NaN where the loadings were given.
     inclusion_rate : (n_factors,)
         As drawn from a Beta, or (0,) where there was none. With modules, the mean over features.
+    factor_correlation : (n_factors, n_factors)
+        Of the activations, as drawn or given; NaN where these were given.
     groups : (n_features,) labels, or None
         Where features are in known groups; loading_precision and inclusion_rate then have a row for each group.
     module, module_rate, module_weight : (n_features,), (n_modules, n_factors) and (n_modules,), or None
@@ -53,6 +55,7 @@ class Simulation:
     noise_precision: Array
     loading_precision: Array
     inclusion_rate: Array
+    factor_correlation: Array
     groups: NDArray[np.str_] | None = None
     module: NDArray[np.intp] | None = None
     module_rate: Array | None = None

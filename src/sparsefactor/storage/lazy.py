@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
-from ..posterior import SIGNED
+from ..posterior import OTHER_FACTOR, SIGNED
 
 BLOCK_BYTES = 32e6  # of draws that are read at once
 
@@ -32,9 +32,11 @@ class LazyDraws(BackendArray):
         dtype: DTypeLike,
         permutations: NDArray[np.intp] | None = None,
         signs: NDArray[np.int8] | None = None,
+        both: bool = False,
     ) -> None:
+        """both: whether the last two axes of the variable run over factors."""
         self.read, self.shape, self.dtype = read, shape, np.dtype(dtype)
-        self.permutations, self.signs = permutations, signs
+        self.permutations, self.signs, self.both = permutations, signs, both
 
     def block(self, chain: int, first: int, last: int) -> NDArray[Any]:
         """(last - first, ...) the labelled draws of one chain."""
@@ -42,7 +44,8 @@ class LazyDraws(BackendArray):
         if self.permutations is None:
             return values
         order = self.permutations[chain, first:last]
-        return relabel_block(values, order, None if self.signs is None else self.signs[chain, first:last])
+        signs = None if self.signs is None else self.signs[chain, first:last]
+        return relabel_block(values, order, signs, self.both)
 
     def __getitem__(self, key: Any) -> Any:
         support = indexing.IndexingSupport.OUTER
@@ -92,8 +95,16 @@ def draws_per_block(shape: tuple[int, ...], dtype: DTypeLike) -> int:
     return max(1, int(BLOCK_BYTES // max(size, 1)))
 
 
-def relabel_block(values: NDArray[Any], order: NDArray[np.intp], signs: NDArray[np.int8] | None) -> NDArray[Any]:
-    """values: (draw, ..., factor); order, signs: (draw, factor). New factor k is signs[k] times old order[k]."""
+def relabel_block(
+    values: NDArray[Any], order: NDArray[np.intp], signs: NDArray[np.int8] | None, both: bool = False
+) -> NDArray[Any]:
+    """values: (draw, ..., factor); order, signs: (draw, factor). New factor k is signs[k] times old order[k].
+
+    both: whether the axis before the last runs over factors, too.
+    """
+    if both:
+        values = relabel_block(np.swapaxes(values, -1, -2), order, signs)
+        values = np.swapaxes(values, -1, -2)
     wide = (len(order), *(1,) * (values.ndim - 2), order.shape[-1])
     new = np.take_along_axis(values, order.reshape(wide), axis=-1)
     return new if signs is None else new * signs.reshape(wide)
@@ -116,6 +127,7 @@ def relabelled_tree(draws: xr.DataTree, permutations: NDArray[np.intp], signs: N
                 source.dtype,
                 permutations,
                 signs if name in SIGNED else None,
+                OTHER_FACTOR in source.dims,
             )
             new = lazy.variable(tuple(str(d) for d in source.dims))
             new.attrs.update(array.attrs)

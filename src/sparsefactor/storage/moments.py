@@ -11,7 +11,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ..arrange import arranged_prior, arrangement
-from ..posterior import DIMS, SIGNED, MCMCPosterior
+from ..posterior import CORRELATION_DIMS, DIMS, SIGNED, MCMCPosterior
 from ..signals import add_signal
 from .lazy import draws_per_block, relabelled_tree
 
@@ -60,7 +60,9 @@ def arranged(moments: Moments, order: NDArray[np.intp], signs: NDArray[np.int8])
     """The moments with their factors in another order and under other signs."""
     out = {}
     for name, (mean, variance) in moments.items():
-        if "factor" in DIMS.get(name, ()):
+        if name in CORRELATION_DIMS:
+            mean, variance = mean[..., order, :] * signs[:, None], variance[..., order, :]
+        if "factor" in (DIMS | CORRELATION_DIMS).get(name, ()):
             mean, variance = mean[..., order], variance[..., order]
             mean = mean * signs if name in SIGNED else mean
         out[name] = np.ascontiguousarray(mean), np.ascontiguousarray(variance)
@@ -92,6 +94,9 @@ def posterior_fields(moments: Moments) -> dict[str, Any]:
     }
     if "inclusion_rate" in moments:
         fields["inclusion_rate_mean"] = np.clip(moments["inclusion_rate"][0], 0.0, 1.0)
+    if "factor_correlation" in moments:
+        mean, variance = moments["factor_correlation"]
+        fields |= {"factor_correlation_mean": mean, "factor_correlation_sd": np.sqrt(variance)}
     return fields
 
 
@@ -132,6 +137,8 @@ def rearranged(mc: MCMCPosterior) -> MCMCPosterior:
     return replace(
         mc,
         **changed,
+        factor_correlation_mean=np.asarray(mc.factor_correlation_mean)[order][:, order] * np.outer(signs, signs),
+        factor_correlation_sd=np.asarray(mc.factor_correlation_sd)[order][:, order],
         prior=arranged_prior(mc.prior, order),
         loadings_mean=mc.loadings_mean[:, order] * signs,
         activations_mean=mc.activations_mean[:, order] * signs,

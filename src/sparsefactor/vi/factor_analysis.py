@@ -30,9 +30,7 @@ def factor_analysis_start(cavi: CAVI, maker: StartMaker, check: Callable[[Trial]
 
     check: called now and then; where it raises `Stopped`, the start is made from the state so far.
     """
-    prior = replace(
-        cavi.prior, n_factors=cavi.prior.K, inclusion=DENSE, n_modules=1, factor_correlation="none"
-    )
+    prior = replace(cavi.prior, n_factors=cavi.prior.K, inclusion=DENSE, n_modules=1, factor_correlation="none")
     dense = CAVI(cavi.data, prior, cavi.engine.with_prior(prior), joint=True)
     first = maker.rotated("svd", np.eye(maker.leading.rank))
     trial = Trial(0, "factor_analysis", dense, dense.start(first.L, first.F), accelerate=True, check=check)

@@ -35,8 +35,9 @@ from ..preparation import prepared
 from ..progress import Bars, is_shown
 from ..record import record_of
 from ..start import INITS, Start, checked_init
+from ..storage.checkpoint import FIT, Folder, resolve
 from .cavi import CAVI
-from .checkpoint import Checkpoints, FitFolder, identity_of
+from .checkpoint import Checkpoints, identity_of
 from .executors import Serial, choose_executor
 from .modules import in_modules, moduled, one_module, under_modules
 from .prune import pruned
@@ -291,13 +292,14 @@ def fit_vi(
         )
         if options.path is None:
             return _fit(engine, prior, options, bars, jobs)
-        with FitFolder.open(options.path, identity_of(engine, prior, options)) as folder:
-            done = folder.result()
+        with Folder.open(resolve(options.path), FIT, identity_of(engine, prior, options), {}) as folder:
+            done: VIPosterior | None = folder.result()
             if done is not None:
                 return done
             result = _fit(engine, prior, options, bars, checkpoints=Checkpoints(folder, options.checkpoint_seconds))
             if result.record["search"]["ended"] == "complete":
                 folder.save_result(result)
+                folder.remove_checkpoints()
             return result
 
 

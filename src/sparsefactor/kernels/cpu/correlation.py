@@ -46,12 +46,12 @@ def prior_precision(phi, df, inverse):
 
 
 @njit(**EXACT)
-def log_prior(log_det, inverse, df, constant):
-    """log p(Phi) (1.13)."""
+def log_prior_ratio(log_det, inverse, df):
+    """log p(Phi) / p(I) (1.13)."""
     K, logs = inverse.shape[0], 0.0
     for k in range(K):
         logs += math.log(inverse[k, k])
-    return constant - 0.5 * (df + K + 1) * log_det - 0.5 * df * logs
+    return -0.5 * (df + K + 1) * log_det - 0.5 * df * logs
 
 
 @njit(**EXACT)
@@ -65,8 +65,8 @@ def trace_of_product(A, B):
 
 
 @njit(**EXACT)
-def correlation_terms(phi, moments, n, df, constant):
-    """tr(Phi^-1 S) + n log |Phi|, and log p(Phi), of the ELBO; moments: S = E[F F'], (K, K)."""
+def correlation_terms(phi, moments, n, df):
+    """tr(Phi^-1 S) + n log |Phi|, and log p(Phi) / p(I), of the ELBO; moments: S = E[F F'], (K, K)."""
     K = moments.shape[0]
     if df == 0.0:
         total = 0.0
@@ -75,7 +75,7 @@ def correlation_terms(phi, moments, n, df, constant):
         return total, 0.0
     inverse = np.empty((K, K))
     log_det = invert_correlation(phi, inverse)
-    return trace_of_product(inverse, moments) + n * log_det, log_prior(log_det, inverse, df, constant)
+    return trace_of_product(inverse, moments) + n * log_det, log_prior_ratio(log_det, inverse, df)
 
 
 @njit(**EXACT)
@@ -84,7 +84,7 @@ def update_correlation(phi, moments, penalty, n, power, df, new, c):
     K = phi.shape[0]
     inverse, proposed, scaled = np.empty((K, K)), np.empty((K, K)), np.empty((K, K))
     log_det = invert_correlation(phi, inverse)
-    before = -0.5 * (n * log_det + trace_of_product(inverse, moments)) + log_prior(log_det, inverse, df, 0.0)
+    before = -0.5 * (n * log_det + trace_of_product(inverse, moments)) + log_prior_ratio(log_det, inverse, df)
     logs = 0.0
     for k in range(K):
         c[k] = math.sqrt((n + power) / (moments[k, k] + penalty[k]))
@@ -106,7 +106,7 @@ def update_correlation(phi, moments, penalty, n, power, df, new, c):
             for m in range(K):
                 new[k, m] = (1.0 - step) * phi[k, m] + step * proposed[k, m]
         log_det = invert_correlation(new, inverse)
-        gain = logs - 0.5 * (n * log_det + trace_of_product(inverse, scaled)) + log_prior(log_det, inverse, df, 0.0)
+        gain = logs - 0.5 * (n * log_det + trace_of_product(inverse, scaled)) + log_prior_ratio(log_det, inverse, df)
         if gain >= before:
             return
     new[:] = phi

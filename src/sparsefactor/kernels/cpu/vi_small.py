@@ -39,7 +39,6 @@ class Constants(NamedTuple):
     logit: Array  # (K,) where inclusion is given, else (0,)
     row_terms: Array  # (3,) constants of the rows' ELBO terms
     correlation_df: float  # of the prior on the factors' correlations; 0 where they are uncorrelated
-    correlation_constant: float  # of its log density
     n: float  # samples, of which F may have fewer columns, where the others are zero (3.20)
     ones: Array  # (N,)
     no_share: Array  # (0, 0)
@@ -262,9 +261,7 @@ def small_finish(
     learnt = constants.logit.shape[0] == 0
     np.dot(f_mean, f_mean.T, gram)
     activations = K * constants.n + add_spread(spread, joint, gram, constants.n)
-    quadratic, terms[6] = correlation_terms(
-        phi, gram, constants.n, constants.correlation_df, constants.correlation_constant
-    )
+    quadratic, terms[6] = correlation_terms(phi, gram, constants.n, constants.correlation_df)
     activations -= quadratic
     log_out = constants.log_out
     terms[4] = 0.0

@@ -188,16 +188,15 @@ def free_sums(LY, LL, shares, basis, free_LY, free_LL, free_shares, shift):
 def masked_message(columns, constants, base_precision, basis, G, message, terms):
     """Fill the message to the rows; and the ELBO's terms that do not depend on them.
 
-    columns: f_mean, spread, phi, alpha_shape, alpha_rate, pi_a, pi_b, scale; message: F, gram, the samples' shares and the
-    gram, packed, alpha, prior and scale, of all D; terms: (7,), of which the loadings' has the rates' part alone.
+    columns: f_mean, spread, phi, alpha_shape, alpha_rate, pi_a, pi_b, scale; message: F, gram, the samples' shares and
+    the gram, packed, alpha, prior and scale, of all D; terms: (7,), of which the loadings' has the rates' part alone.
     """
     f_mean, spread, phi, a_shape, a_rate, pi_a, pi_b, scale = columns
     F, gram, share, packed_gram, alpha, prior, _, whole_scale = message
     K = f_mean.shape[0]
     terms[1] = constants.log_out
     log_dets = fill_message(f_mean, spread, basis, F, share, gram, packed_gram)
-    known = constants.n, constants.correlation_df, constants.correlation_constant
-    quadratic, terms[6] = correlation_terms(phi, gram[:K, :K], *known)
+    quadratic, terms[6] = correlation_terms(phi, gram[:K, :K], constants.n, constants.correlation_df)
     terms[2] = 0.5 * (K * constants.n + log_dets - quadratic)
     terms[4] = 0.0
     terms[5] = 0.0

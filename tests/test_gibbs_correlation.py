@@ -1,0 +1,126 @@
+"""The draw of the factors' correlations, without data, leaves their prior invariant; wrong draws do not (2.19)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+from tests.helpers.problems import prior_for, random_gibbs_state, small_data
+
+from sparsefactor.gibbs import correlation
+from sparsefactor.gibbs.correlation import contract, correlations_of, draw_correlation, draw_inverse_wishart, expand
+from sparsefactor.gibbs.state import GibbsState
+from sparsefactor.kernels.contract import GibbsRows
+from sparsefactor.model import Prior
+
+K, N = 3, 6
+REPLICATES, STEPS, LIMIT = 1500, 5, 4.5
+GROUPS = [None, ["a", "b"]]
+
+
+def prior_of(groups=None) -> Prior:
+    return prior_for(K, groups=groups, correlation="learnt", loading_shape=2.0, loading_rate=1.5)
+
+
+def draw_prior(prior: Prior, sigma: np.ndarray, rng: np.random.Generator) -> GibbsState:
+    phi = correlations_of(sigma)
+    F = np.linalg.cholesky(phi) @ rng.standard_normal((K, N))
+    alpha = rng.gamma(prior.loading_shape, 1.0 / prior.loading_rate, (K, 2) if prior.grouped else K)
+    L = rng.standard_normal((2, K)) / np.sqrt(prior.by_row(alpha))
+    rows = GibbsRows(np.ones((2, K), np.int8), L, np.ones(2))
+    return GibbsState(rows, F, alpha, np.zeros(0), np.zeros(0), np.ones(K), phi=phi)
+
+
+def values(state: GibbsState) -> list[float]:
+    phi, F, log_alpha = state.phi, state.F, np.log(state.alpha)
+    L, off = state.rows.L * state.scale, phi[np.tril_indices(K, -1)]
+    return [
+        *off,
+        np.sum(off**2),
+        np.sum(off**4),
+        np.linalg.slogdet(phi)[1],
+        np.sum(F**2),
+        np.sum(F**4),
+        np.sum(phi * (F @ F.T)),
+        np.sum(np.linalg.inv(phi) * (F @ F.T)),
+        log_alpha.mean(),
+        np.sum(log_alpha**2),
+        log_alpha.mean() * np.sum(F**2),
+        log_alpha.mean() * np.sum(off**2),
+        np.mean(np.tanh(L**2)),
+        np.mean(np.tanh(L**2)) * np.sum(F**2),
+    ]
+
+
+def scores(prior: Prior, df: float, seed: int = 0) -> np.ndarray:
+    """z-scores of functions of the parameters after some draws that begin at the prior."""
+    rng = np.random.default_rng(seed)
+    sigma = stats.invwishart(prior.correlation_df, np.eye(K)).rvs(3 * REPLICATES, random_state=rng)
+    expected = np.array([values(draw_prior(prior, own, rng)) for own in sigma[REPLICATES:]])
+    found = []
+    for own in sigma[:REPLICATES]:
+        state = draw_prior(prior, own, rng)
+        for _ in range(STEPS):
+            state = draw_correlation(state, prior, df, rng)
+        found.append(values(state))
+    own = np.array(found)
+    error = np.sqrt(own.var(axis=0) / len(own) + expected.var(axis=0) / len(expected))
+    return (own.mean(axis=0) - expected.mean(axis=0)) / error
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("groups", GROUPS)
+def test_the_draw_leaves_the_prior_invariant(groups):
+    prior = prior_of(groups)
+    assert np.abs(scores(prior, prior.correlation_df)).max() < LIMIT
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("groups", GROUPS)
+@pytest.mark.parametrize("wrong", ["accepts all", "leaves slabs behind", "df"])
+def test_a_wrong_draw_is_noticed(groups, wrong, monkeypatch):
+    prior = prior_of(groups)
+    rescale = correlation.rescale
+    if wrong == "accepts all":
+        monkeypatch.setattr(correlation, "log_weight", lambda sigma, power, penalty: 0.0)
+    if wrong == "leaves slabs behind":  # another Jacobian
+        monkeypatch.setattr(correlation, "rescale", lambda state, d: rescale(state, d)._replace(alpha=state.alpha))
+    df = prior.correlation_df * (3.0 if wrong == "df" else 1.0)
+    assert np.abs(scores(prior, df)).max() > 2 * LIMIT
+
+
+def test_inverse_wishart_draws_have_its_moments():
+    rng = np.random.default_rng(0)
+    scale = np.array([[2.0, 0.5, 0.0], [0.5, 1.0, -0.3], [0.0, -0.3, 3.0]])
+    draws = np.array([draw_inverse_wishart(scale, 9.5, rng) for _ in range(20_000)])
+    other = stats.invwishart(9.5, scale).rvs(20_000, random_state=rng)
+    np.testing.assert_allclose(draws.mean(axis=0), scale / (9.5 - K - 1), atol=0.02)
+    for one, two in zip(draws.reshape(-1, K * K).T, other.reshape(-1, K * K).T, strict=True):
+        assert stats.ks_2samp(one, two).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("groups", GROUPS)
+def test_expanding_and_contracting_change_nothing_that_data_see(groups):
+    data, prior = small_data(2, N, K), prior_of(groups)
+    state = random_gibbs_state(data, prior)
+    wide = expand(state, prior.correlation_df, np.random.default_rng(0))
+    assert not np.allclose(np.diagonal(wide.phi), 1.0)
+    product = (state.rows.L * state.scale) @ state.F
+    np.testing.assert_allclose((wide.rows.L * wide.scale) @ wide.F, product)
+    slab, wide_slab = ((s.rows.L * s.scale) ** 2 * prior.by_row(s.alpha) for s in (state, wide))
+    np.testing.assert_allclose(wide_slab, slab)
+    back = contract(wide)
+    for one, two in zip(back[1:], state[1:], strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-12)
+
+
+def test_scales_given_correlations_have_their_conditional_law():
+    """d^2 given Phi: inverse gamma, as draws of Sigma with nearly the same Phi have it (2.19a)."""
+    rng, df = np.random.default_rng(1), 8.0
+    sigma = stats.invwishart(df, np.eye(2)).rvs(400_000, random_state=rng)
+    scale = np.sqrt(np.diagonal(sigma, axis1=1, axis2=2))
+    rho = sigma[:, 0, 1] / scale.prod(axis=1)
+    near = scale[np.abs(rho - 0.6) < 0.01] ** 2
+    expected = stats.invgamma(0.5 * df, scale=0.5 / (1.0 - 0.6**2))
+    for k in range(2):
+        assert stats.kstest(near[:, k], expected.cdf).pvalue > 1e-4
