@@ -12,7 +12,7 @@ import typer
 
 import sparsefactor as sf
 
-from ..reading import Choices, read
+from ..reading import AmbiguousTableError, Choices, read
 from ..reading.csv import extent, text_of
 from ..reading.dialect import SEPARATORS
 from ..reading.formats import format_of
@@ -82,7 +82,15 @@ def read_covariates(path: Path | None, max_bytes: int | None = None) -> Any:
         return None
     choices = Choices(transpose=False, max_bytes=max_bytes, few=True)
     alone = single_column(path, choices.limit)
-    return read(path, choices).frame if alone is None else alone
+    if alone is not None:
+        return alone
+    try:
+        return read(path, choices).frame
+    except AmbiguousTableError as problem:
+        raise ValueError(
+            f"--covariates must be a table that can be read in one way, since options of reading are for the data; "
+            f"{problem}. Change the file"
+        ) from None
 
 
 def single_column(path: Path, limit: int) -> Any:
