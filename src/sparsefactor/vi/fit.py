@@ -14,7 +14,16 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from ..checks import check_watching, checked_choice, checked_count, checked_flag, checked_number, is_number, seed_number
+from ..checks import (
+    check_watching,
+    checked_choice,
+    checked_count,
+    checked_flag,
+    checked_number,
+    is_number,
+    seed_number,
+    with_name_hints,
+)
 from ..engine import build_engine
 from ..engine.readers import jobs_on, reader_for
 from ..engine.threads import single_blas_thread
@@ -111,6 +120,7 @@ class Options:
         return Tolerance(TIGHT if isinstance(self.tol, str) else self.tol, self.rtol)
 
 
+@with_name_hints
 def fit_vi(
     X: Any,
     prior: Prior | None = None,
