@@ -357,7 +357,7 @@ def test_covariates_that_need_a_choice_are_to_be_changed(tmp_path) -> None:
     pd.DataFrame(likert(), [f"p{j}" for j in range(40)], ITEMS).to_csv(tmp_path / "X.csv")
     known = pd.DataFrame({"age": RNG.normal(size=40), "sex": ["m", "f"] * 20}, [f"p{j}" for j in range(40)])
     known.to_csv(tmp_path / "known.csv")
-    said = asked(tmp_path / "X.csv", "--covariates", tmp_path / "known.csv")
+    said = asked(tmp_path / "X.csv", "--covariates", tmp_path / "known.csv", "--quiet")
     assert "column sex holds text ('m') in known.csv" in said
     assert said.strip().endswith("Change the file")
     known[["age"]].to_csv(tmp_path / "known.csv")
