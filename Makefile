@@ -1,7 +1,12 @@
 # Every target sets up .venv by itself; a stamp for each set of extras keeps a second run from installing again.
+SHELL       := /bin/bash
+.SHELLFLAGS := -o pipefail -c
 PYTHON ?= python3
 VENV   := .venv
 PY     := $(VENV)/bin/python
+# Of what pip says, the names of the packages. Modules are compiled to bytecode when they are first imported.
+INSTALL := $(PY) -m pip install --disable-pip-version-check --progress-bar off --no-compile --editable
+NAMES   := sed -un 's/^Collecting \([^ (]*\).*/  \1/p; s/^Installing collected packages.*/  Installing .../p'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -9,7 +14,7 @@ PY     := $(VENV)/bin/python
 .PHONY: help demo test test-slow test-scverse lint bench bench-guard quality docs clean
 
 help:
-	@echo "make demo       install into $(VENV) and run the main job; results in demo-output/"
+	@echo "make demo       install into $(VENV) and fit two tables; results in demo-output/"
 	@echo "make test       install and run the tests (test-slow: the long ones)"
 	@echo "make test-scverse   tests with AnnData, MuData and scanpy, in a .venv of their own"
 	@echo "make lint       ruff, mypy and the direction of imports"
@@ -26,18 +31,18 @@ $(PY):
 
 $(VENV)/.installed: pyproject.toml | $(PY)
 	@echo "Installing sparsefactor into $(VENV)"
-	@$(PY) -m pip install --quiet --disable-pip-version-check --editable .
+	@$(INSTALL) . | $(NAMES)
 	@touch $@
 
 $(VENV)/.installed-%: pyproject.toml | $(PY)
 	@echo "Installing sparsefactor[$*] into $(VENV)"
-	@$(PY) -m pip install --quiet --disable-pip-version-check --editable ".[$*]"
+	@$(INSTALL) ".[$*]" | $(NAMES)
 	@touch $@
 
 .PRECIOUS: $(VENV)/.installed-%
 
 demo: $(VENV)/.installed
-	$(VENV)/bin/sparsefactor reproduce simulated --quick --jobs $$(nproc) --out demo-output
+	@$(PY) -m study demo --out demo-output
 
 test: $(VENV)/.installed-test
 	$(PY) -m pytest -n auto

@@ -16,10 +16,12 @@ import io
 import os
 import re
 import tempfile
+import textwrap
 from typing import Any
 
 BLOCK = re.compile(r"^```python\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 DPI = 100
+WIDTH = 76  # characters of output that a page shows without scrolling
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
@@ -56,9 +58,17 @@ def run_block(code: str, namespace: dict[str, Any], name: str) -> str:
             figure = figure_of(value)
             if figure is None and value is not None:
                 print(value)
-    text = out.getvalue()
+    text = "\n".join(map(wrap, out.getvalue().splitlines()))
     shown = f"\n```text\n{text.rstrip()}\n```\n" if text.strip() else ""
     return shown + (picture(figure_of(value)) if figure_of(value) is not None else "")
+
+
+def wrap(line: str) -> str:
+    """A long line of prose as several; rows of tables stay as they are."""
+    if len(line) <= WIDTH or "  " in line.strip():
+        return line
+    indent = line[: len(line) - len(line.lstrip())] + "  "
+    return textwrap.fill(line, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def figure_of(value: Any) -> Any:

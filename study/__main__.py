@@ -1,4 +1,4 @@
-"""Run the paper's study: `python -m study simulated` and `python -m study gtex`."""
+"""`python -m study demo`, and the paper's study: `python -m study simulated` and `python -m study gtex`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import sys
 import time
 from pathlib import Path
 
-from . import gtex, report_gtex, report_simulated, simulated
+from . import demo, gtex, report_gtex, report_simulated, simulated
 from .matrix import read_matrix, simulate_matrix
 from .units import Cache, Progress
 
 
 def main(arguments: list[str] | None = None) -> None:
     given = parser().parse_args(arguments)
+    if given.study == "demo":
+        demo.run(given.out)
+        return
     begin = time.monotonic()
     given.out.mkdir(parents=True, exist_ok=True)
     cache = Cache(given.out / "cache")
@@ -42,6 +45,9 @@ def main(arguments: list[str] | None = None) -> None:
 def parser() -> argparse.ArgumentParser:
     whole = argparse.ArgumentParser(prog="python -m study", description="The paper's comparison of MCMC and VI.")
     studies = whole.add_subparsers(dest="study", required=True)
+    help_text = "Fit a real table and the paper's simulation, and write a report: a minute."
+    show_case = studies.add_parser("demo", help=help_text, description=help_text)
+    show_case.add_argument("--out", type=Path, default=Path("demo-output"), help="output folder")
     for name, help_text in (
         ("simulated", "Section 5.1: simulated data at three noise levels."),
         ("gtex", "Section 5.2: predict held-out entries of a table of samples by features."),

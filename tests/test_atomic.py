@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sparsefactor.atomic import TEMPORARY, make_folder, open_replacing, replacing
+from sparsefactor.atomic import TEMPORARY, open_replacing, replacing
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -119,47 +119,6 @@ def test_a_file_that_is_removed_before_it_is_locked_is_made_again(tmp_path, monk
     write(tmp_path / "a", b"1")
     assert len(calls) == 2
     assert (tmp_path / "a").read_text() == "1"
-
-
-def test_a_folder_takes_its_place_at_the_end(tmp_path) -> None:
-    path = tmp_path / "folder"
-    for _ in range(2):  # an empty folder is replaced, too
-        with make_folder(path) as making:
-            (making / "a").write_text("new")
-            assert not (path / "a").exists()
-        assert os.listdir(tmp_path) == ["folder"]
-        assert os.listdir(path) == ["a"]
-        (path / "a").unlink()
-
-
-def test_a_folder_that_fails_leaves_what_was_there(tmp_path) -> None:
-    path = tmp_path / "folder"
-    path.mkdir()
-    (path / "a").write_text("old")
-    with pytest.raises(OSError, match="not empty"), make_folder(path) as making:  # noqa: PT012
-        (making / "inner").mkdir()
-        (making / "inner" / "a").write_text("new")
-    assert os.listdir(tmp_path) == ["folder"]
-    assert os.listdir(path) == ["a"]
-
-
-def test_folders_that_a_kill_left_are_removed_by_the_next_and_no_others(tmp_path) -> None:
-    with make_folder(tmp_path / "folder") as live:
-        with make_folder(tmp_path / "folder") as left:
-            pass
-        (tmp_path / "folder").rename(left)
-        (left / "a").write_text("half")
-        with make_folder(tmp_path / "folder") as making:
-            assert making == left
-            assert os.listdir(left) == []
-            assert live.is_dir()
-        live_name = live.name
-        (tmp_path / "folder").rmdir()
-    assert os.listdir(tmp_path) == ["folder"]
-    (tmp_path / live_name).write_text("a file of somebody")
-    with make_folder(tmp_path / "folder"):
-        pass
-    assert (tmp_path / live_name).read_text() == "a file of somebody"
 
 
 @pytest.mark.parametrize("dangling", [False, True])

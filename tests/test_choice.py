@@ -228,7 +228,7 @@ def test_the_sentence_and_the_numbers_agree(comparison):
     text = str(comparison)
     assert comparison.reason == ("Chosen: 2, which predicts best." if comparison.best == "2" else comparison.reason)
     assert comparison.reason in text
-    assert all(f"{word}:" in text for word in ("n_factors", "found", "error", "log density", "loss vs best"))
+    assert all(f"\n{word}  " in text for word in ("n_factors", "found", "error", "log density", "loss vs best"))
     priors = {name: sf.Prior(n_factors=n) for n, name in enumerate("abc", start=1)}
     within = sf.Comparison(tabulated(runs_of(a=[0.0, 0.1, 0.2], b=[0.9, 1.2, 0.9], c=[1.0, 1.0, 1.1]), priors), None, 1)
     row = within.table.loc["b"]

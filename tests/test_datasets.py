@@ -20,7 +20,7 @@ SHAPES = {"abilities": (301, 24, 0), "proteins": (333, 124, 0), "process": (176,
 def test_a_table_is_numbers_with_names_and_a_licence(name) -> None:
     X, about = LOADERS[name](metadata=True)
     assert (*X.shape, int(X.isna().sum().sum())) == SHAPES[name]
-    assert (X.dtypes == float).all()
+    assert set(X.dtypes.map(str)) == {"float64"}
     assert X.index.is_unique
     assert X.columns.is_unique
     assert X.index.equals(about.index)
@@ -61,7 +61,6 @@ def test_tests_of_one_ability_correlate() -> None:
 
 @pytest.mark.slow
 def test_the_wheel_holds_the_tables(tmp_path) -> None:
-    pytest.importorskip("hatchling")
     code = "import sys; from hatchling.build import build_wheel; print(build_wheel(sys.argv[1]))"
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")

@@ -66,14 +66,14 @@ def test_questions_are_passed_on(fitted):
     X = named(simulated(0.1, seed=2))
     p = fitted.posterior_
     kept = np.flatnonzero(~p.empty)
-    np.testing.assert_array_equal(fitted.transform(X), p.transform(X)[:, kept])
+    np.testing.assert_array_equal(fitted.transform(X), p.transform(X).to_numpy()[:, kept])
     np.testing.assert_array_equal(fitted.impute(X), p.impute(X))
     assert isinstance(fitted.impute(X), np.ndarray)
     np.testing.assert_array_equal(fitted.score_samples(X), p.log_density(X))
     assert fitted.score(X) == pytest.approx(p.log_density(X).mean())
     np.testing.assert_array_equal(fitted.get_covariance(), p.covariance())
     signal = fitted.inverse_transform(fitted.transform(X))
-    np.testing.assert_allclose(signal, p.transform(X) @ p.loadings_mean.T + p.labels.offset, atol=1e-6)
+    np.testing.assert_allclose(signal, p.transform(X).to_numpy() @ p.loadings_mean.T + p.labels.offset, atol=1e-6)
 
 
 def test_frames_come_out_where_asked(fitted):

@@ -17,9 +17,10 @@ from tests.helpers.runs import temporary_names
 
 import sparsefactor as sf
 from sparsefactor.atomic import open_replacing
-from sparsefactor.storage.sealed import seal, write_atomically
+from sparsefactor.storage.checkpoint import FIT, CheckpointWarning, Folder
+from sparsefactor.storage.zarr_file import Stored, write
 from sparsefactor.vi import search
-from sparsefactor.vi.checkpoint import KIND, FitFolder, restore
+from sparsefactor.vi.checkpoint import restore
 
 SIM = sf.simulate(n_features=30, n_samples=20, inclusion=[0.5, 0.3], snr=5, seed=1)
 LARGE = sf.simulate(n_features=5400, n_samples=10, inclusion=[0.5], snr=5, seed=1)  # has checkpoints
@@ -139,7 +140,7 @@ def test_a_record_of_another_version_or_program_is_refused(path, content):
 
 def test_an_edited_record_is_refused(path):
     record = json.loads((path / "fit.json").read_text())
-    record["identity"]["seed"] = 1
+    record["settings"]["seed"] = 1
     (path / "fit.json").write_text(json.dumps(record))
     with pytest.raises(ValueError, match=r"fit\.json must be as fit_vi\(\) .* edited"):
         fit(path, seed=1)
@@ -170,7 +171,8 @@ def test_a_fit_does_not_write_through_links(tmp_path, monkeypatch):
     written = temporary_names(monkeypatch, folders[0], lambda: fit(folders[0], LARGE.X, checkpoint_seconds=0.0))
     outside = tmp_path / "outside"
     outside.write_text("mine")
-    for name in {"lock", "checkpoint", *written}:
+    assert {Path(name).name.split(".")[1] for name in written} & {"search-a", "search-b"}
+    for name in {"lock", "checkpoints/search-a.zarr.zip", *written}:
         link = folders[1] / name
         link.unlink(missing_ok=True)
         link.symlink_to(outside)
@@ -194,88 +196,98 @@ ARRAYS = {
 IDENTITY = {"seed": 0, "X": "digest", "init": ["a", "b"]}
 
 
+def opened(path: Path, **changes):
+    return Folder.open(path, FIT, IDENTITY | changes, {})
+
+
 def assert_saved(found) -> None:
-    facts, arrays = found
-    assert facts == FACTS
-    assert arrays.keys() == ARRAYS.keys()
+    assert found.facts == FACTS
+    assert found.arrays.keys() == ARRAYS.keys()
     for name, values in ARRAYS.items():
-        assert arrays[name].dtype == values.dtype
-        assert arrays[name].shape == np.shape(values)
-        assert arrays[name].tobytes() == np.ascontiguousarray(values).tobytes()
+        assert found.arrays[name].dtype == values.dtype
+        assert found.arrays[name].shape == np.shape(values)
+        assert found.arrays[name].tobytes() == np.ascontiguousarray(values).tobytes()
 
 
 def test_a_checkpoint_keeps_every_bit(tmp_path):
-    with FitFolder.open(tmp_path / "fit", IDENTITY) as folder:
-        assert folder.checkpoint() is None
+    with opened(tmp_path / "fit") as folder:
+        assert folder.latest("search") is None
         assert folder.result() is None
-        folder.save_checkpoint({}, {})
-        folder.save_checkpoint(FACTS, ARRAYS)
-    with FitFolder.open(tmp_path / "fit", IDENTITY) as folder:
-        assert_saved(folder.checkpoint())
-        folder.checkpoint()[1]["L"][:] = 0  # it can be gone on with in place
-    with (
-        pytest.raises(ValueError, match=r"a fit goes on with the data, .*has seed=0; got 1"),
-        FitFolder.open(tmp_path / "fit", IDENTITY | {"seed": 1}),
-    ):
-        pass
-    assert names(tmp_path / "fit") == ["checkpoint", "fit.json", "lock"]
+        folder.save("search", {}, {})
+        folder.save("search", FACTS, ARRAYS)
+    with opened(tmp_path / "fit") as folder:
+        found = folder.latest("search")
+        assert_saved(found)
+        found.arrays["L"][:] = 0  # it can be gone on with in place
+    with pytest.raises(ValueError, match=r"a fit is resumed with the settings it began with.*has seed=0; got seed=1"):
+        opened(tmp_path / "fit", seed=1).__enter__()
+    assert names(tmp_path / "fit") == ["checkpoints", "fit.json", "lock"]
+    assert names(tmp_path / "fit" / "checkpoints") == ["search-a.zarr.zip", "search-b.zarr.zip"]
 
 
-def test_the_checkpoint_goes_when_the_fit_is_done(tmp_path):
-    result = sf.fit_vi(SIM.X, **SETTINGS)
-    with FitFolder.open(tmp_path / "fit", IDENTITY) as folder:
-        folder.save_checkpoint(FACTS, ARRAYS)
-        folder.save_result(result)
-        assert folder.checkpoint() is None
-        assert folder.result().record == result.record
-    assert names(tmp_path / "fit") == ["fit.json", "lock", "result.sf"]
+def test_the_newer_of_two_checkpoints_is_used_if_it_is_whole(tmp_path):
+    with opened(tmp_path / "fit") as folder:
+        folder.save("search", {}, {})
+        folder.save("search", FACTS, ARRAYS)
+        folder.save("search", {"iteration": 4}, {})
+        assert folder.latest("search").facts == {"iteration": 4}
+        file = folder.slot("search", 0)
+        file.write_bytes(file.read_bytes()[:-1])
+        with pytest.warns(CheckpointWarning, match=r"search-a\.zarr\.zip is damaged .*; the other one is used"):
+            assert_saved(folder.latest("search"))
+        folder.save("search", {"iteration": 5}, {})
+        assert folder.latest("search").facts == {"iteration": 5}
 
 
-def test_any_changed_byte_of_a_checkpoint_means_that_there_is_none(tmp_path, caplog):
-    with FitFolder.open(tmp_path / "fit", IDENTITY) as folder:
-        folder.save_checkpoint(FACTS, ARRAYS)
-        file = folder.path / "checkpoint"
-        content = file.read_bytes()
-        damaged = [bytes([*content[:at], content[at] ^ 1, *content[at + 1 :]]) for at in range(len(content))]
-        for number, bad in enumerate([*damaged, content[:-1], content + b"0", b""]):
-            file.write_bytes(bad)
-            assert folder.checkpoint() is None
-            assert len(caplog.messages) == number + 1
-        assert "checkpoint is damaged or cut short" in caplog.text
-        assert "the fit begins again" in caplog.text
-        file.write_bytes(content)
-        assert_saved(folder.checkpoint())
+def test_the_checkpoint_goes_when_the_fit_is_done(path):
+    assert names(path) == ["fit.json", "lock", "result.sf"]
+    with pytest.warns(sf.ConvergenceWarning):
+        fit(path.parent / "other", LARGE.X, checkpoint_seconds=0.0, callback=lambda now: now.iteration == 3)
+    assert names(path.parent / "other") == ["checkpoints", "fit.json", "lock"]
+    fit(path.parent / "other", LARGE.X)
+    assert names(path.parent / "other") == ["fit.json", "lock", "result.sf"]
 
 
-def test_the_checkpoint_of_another_fit_means_that_there_is_none(tmp_path, caplog):
+def test_the_checkpoint_of_another_fit_is_refused(tmp_path, caplog):
     for name in ("one", "other"):
-        with FitFolder.open(tmp_path / name, IDENTITY) as folder:
-            folder.save_checkpoint(FACTS, ARRAYS)
-    shutil.copy(tmp_path / "one" / "checkpoint", tmp_path / "other" / "checkpoint")
-    with FitFolder.open(tmp_path / "other", IDENTITY) as folder:
-        assert folder.checkpoint() is None
-    assert "belongs to another fit" in caplog.text
+        with opened(tmp_path / name) as folder:
+            folder.save("search", FACTS, ARRAYS)
+    shutil.copy(tmp_path / "one/checkpoints/search-a.zarr.zip", tmp_path / "other/checkpoints/search-a.zarr.zip")
+    with (
+        opened(tmp_path / "other") as folder,
+        pytest.warns(CheckpointWarning, match="belongs to another fit or chain; search begins again"),
+    ):
+        assert folder.latest("search") is None
 
 
-@pytest.mark.parametrize("dtype", ["|O", "<f8", "<i4,<i4", "nonsense", 3, "<U2"])
-def test_a_crafted_checkpoint_is_refused(tmp_path, caplog, dtype):
-    """Right digests, but objects instead of numbers, or a shape of terabytes."""
-    with FitFolder.open(tmp_path / "fit", IDENTITY) as folder:
-        facts = {"version": 1, "fit": folder.token, "facts": {}, "arrays": {"L": [dtype, [10**12]]}}
-        write_atomically(folder.path / "checkpoint", *seal(KIND, facts, {"L": bytes(16)}))
-        assert folder.checkpoint() is None
-        for wrong in ({}, {"facts": [1]}, {"facts": {}, "arrays": 1}):
-            write_atomically(folder.path / "checkpoint", *seal(KIND, {**facts, "facts": None, **wrong}, {}))
-            assert folder.checkpoint() is None
-    assert len(caplog.messages) == 4
+@pytest.mark.parametrize("arrays", [{"L": np.array(["words"])}, {"L": Stored(np.zeros(10**6))}])
+def test_a_crafted_checkpoint_is_refused(tmp_path, arrays):
+    """Strings, or arrays that take more memory than the file."""
+    with opened(tmp_path / "fit") as folder:
+        folder.save("search", FACTS, ARRAYS)
+        own = {"version": 3, "token": folder.token, "name": "search", "generation": 0, "facts": FACTS}
+        write(folder.slot("search", 0), {"sparsefactor": own}, arrays)
+        with pytest.warns(CheckpointWarning, match="has arrays that are not plain numbers"):
+            assert folder.latest("search") is None
+        for wrong in ({"facts": [1]}, {"generation": "0"}):
+            write(folder.slot("search", 0), {"sparsefactor": own | wrong}, {})
+            with pytest.warns(CheckpointWarning, match="has no facts"):
+                assert folder.latest("search") is None
 
 
 def test_facts_that_could_not_be_read_back_are_not_written(tmp_path):
-    with FitFolder.open(tmp_path / "fit", IDENTITY) as folder:
-        folder.save_checkpoint(FACTS, ARRAYS)
-        with pytest.raises(ValueError, match="must fit into 4000000 bytes"):
-            folder.save_checkpoint({"long": "a" * 4_000_000}, {})
-        assert_saved(folder.checkpoint())
+    with opened(tmp_path / "fit") as folder:
+        folder.save("search", FACTS, ARRAYS)
+        with pytest.raises(ValueError, match="must fit into 16000000 bytes"):
+            folder.save("search", {"long": "a" * 16_000_000}, {})
+        assert_saved(folder.latest("search"))
+
+
+def test_a_fit_of_other_code_is_not_resumed(tmp_path, monkeypatch):
+    path = unfinished(tmp_path / "fit")
+    monkeypatch.setattr("sparsefactor.storage.checkpoint.code_digest", lambda: "other code")
+    with pytest.raises(ValueError, match=r"a fit is resumed by the code that began it; .*or pass another path$"):
+        fit(path, LARGE.X)
 
 
 # ---- killed ---------------------------------------------------------------------------------------------------------
@@ -401,12 +413,12 @@ def test_another_engine_state_is_not_resumed_from_a_changed_checkpoint(tmp_path,
     expected = sf.fit_vi(X, n_factors=4, tol=1e-6)
     with pytest.warns(sf.ConvergenceWarning, match="stopped by the callback"):
         sf.fit_vi(X, callback=lambda now: now.iteration == 15, **own)
-    real = FitFolder.checkpoint
+    real = Folder.latest
 
-    def changed(self):
-        facts, arrays = real(self)
-        return facts, arrays | {"0.rows.mu": arrays["0.rows.mu"] + 1.0}
+    def changed(self, name):
+        found = real(self, name)
+        return found._replace(arrays=found.arrays | {"0/state/rows/mu": found.arrays["0/state/rows/mu"] + 1.0})
 
-    monkeypatch.setattr(FitFolder, "checkpoint", changed)
+    monkeypatch.setattr(Folder, "latest", changed)
     found = sf.fit_vi(X, **own)
     assert not np.array_equal(found.elbo_trace["elbo"], expected.elbo_trace["elbo"])

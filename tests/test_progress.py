@@ -381,6 +381,11 @@ def test_compilation_counts_the_kernels_that_a_call_needs() -> None:
         assert outer(1.0) == 6.0
     assert heard == [(0, 2), (0, 2), (1, 2), (2, 2)]
     assert said == [COMPILING]
+    heard.clear()
+    with notices.listening(said.append, lambda task, done, total, seconds: heard.append((done, total))):
+        assert outer(1) == 6  # another type for both; the inner one is then compiled twice, for int and float
+    assert heard[-1] == (2, 2)
+    assert heard.count((2, 2)) == 1
 
 
 def test_progress_without_a_display_of_its_own_comes_as_lines(monkeypatch) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +20,7 @@ from typer.testing import CliRunner
 import sparsefactor as sf
 from sparsefactor.cli import app
 from sparsefactor.cli.spelling import as_options, spelt
-from sparsefactor.frames import sorted_loadings, standardized_loadings
+from sparsefactor.frames import sorted_loadings
 from sparsefactor.report import posterior_page
 from sparsefactor.table_files import number_format
 
@@ -82,13 +84,13 @@ def test_standardised_loadings_are_correlations_with_the_factors() -> None:
     for scale, units in ((True, 10.0 ** np.arange(-10, 10)), (False, np.geomspace(0.2, 5, 20)), (False, 1e6)):
         p = sf.fit_vi(sim.X * units, n_factors=2, n_trials=1, scale=scale)
         correlation = np.corrcoef((sim.X * units).T, p.activations_mean.T)[:20, 20:]
-        shown = standardized_loadings(p)
+        shown = p.standardized_loadings
         assert np.abs(shown).max() <= 1.0
         np.testing.assert_allclose(shown, correlation, atol=0.06)
 
 
 def test_sorted_loadings_are_grouped_and_blank_below_the_cutoff(vi) -> None:
-    values = pd.DataFrame(standardized_loadings(vi), index=GENES, columns=vi.factor_names)
+    values = pd.DataFrame(vi.standardized_loadings, index=GENES, columns=vi.factor_names)
     frame = sorted_loadings(vi, cutoff=0.5)
     assert list(frame.columns) == [name for name, empty in zip(vi.factor_names, vi.empty, strict=True) if not empty]
     own = values.loc[frame.index, frame.columns]
@@ -165,6 +167,17 @@ def test_a_report_is_written(vi, tmp_path: Path) -> None:
     assert page == posterior_page(vi, title="Mine & <yours>")
 
 
+def test_a_report_leaves_no_figures_open(vi, tmp_path: Path) -> None:
+    """Where pyplot is in use a notebook would show them all."""
+    vi.save(tmp_path / "fit.sf")
+    script = (
+        "import matplotlib; matplotlib.use('agg'); import matplotlib.pyplot as plt, sparsefactor as sf\n"
+        "p = sf.load('fit.sf'); p.report('x.html'); assert plt.get_fignums() == []\n"
+        "p.plot.heatmap(); assert plt.get_fignums() == [1]\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=tmp_path)
+
+
 def sections_of(p: sf.VIPosterior | sf.MCMCPosterior) -> dict[str, dict]:
     data = json.loads(posterior_page(p).partition('id="data">')[2].partition("</script>")[0])
     return {section["title"]: section for section in data["sections"]}
@@ -186,11 +199,12 @@ def test_many_loadings_are_cut_by_factor(vi, monkeypatch) -> None:
     frame = sorted_loadings(vi).dropna(how="all")
     size = frame.abs().to_numpy()
     groups = np.nanargmax(size, axis=1)
-    monkeypatch.setattr(sections, "MOST_ROWS", 2 * frame.shape[1])
+    monkeypatch.setattr(sections, "MOST_ROWS", len(frame) - 1)
+    monkeypatch.setattr(sections, "ROWS_OF_A_FACTOR", 2)
     section = sections.loadings("Loadings", frame, 0.3)
     kept = [name for k in np.unique(groups) for name in frame.index[groups == k][:2]]
     assert [row[0] for row in section["rows"]] == kept
-    assert "up to 2 of each factor are shown" in section["note"]
+    assert "the 2 strongest of each factor are shown" in section["note"]
 
 
 def test_each_method_has_its_own_columns(vi, mc) -> None:
@@ -334,3 +348,12 @@ def test_scores_of_a_frame_are_a_frame(vi, mc) -> None:
             np.testing.assert_allclose(scores, bare)
     dated = X.set_axis(pd.date_range("2001-01-31", periods=40, freq="ME"))
     assert vi.transform(dated).index.equals(dated.index)
+
+
+def test_nothing_but_empty_factors_can_be_reported(tmp_path: Path) -> None:
+    p = sf.fit_vi(np.random.default_rng(0).normal(size=(30, 20)), n_factors=2, n_trials=1)
+    assert p.empty.all()
+    assert sections_of(p)["Loadings"]["rows"] == []
+    assert "Left out: 20 features without a loading of 0.3." in sections_of(p)["Loadings"]["note"]
+    p.export(tmp_path / "all.xlsx")
+    assert openpyxl.load_workbook(tmp_path / "all.xlsx")["loadings"].max_row == 21

@@ -17,16 +17,23 @@ import xarray as xr
 from tests.helpers.runs import PRIOR, RUN, SIM, assert_same_bits, chunk_file, sample, stopped
 
 import sparsefactor as sf
-from sparsefactor.mcmc import checkpoint, runner
+from sparsefactor.mcmc import runner
 from sparsefactor.mcmc.chain import Chain
 from sparsefactor.mcmc.progress import Display
-from sparsefactor.mcmc.run_folder import sole_writer
+from sparsefactor.storage.checkpoint import RUN as KIND
+from sparsefactor.storage.checkpoint import CheckpointWarning, Folder, read_record, sole_writer
 from sparsefactor.storage.draws import Layout
+from sparsefactor.storage.zarr_file import ZarrFile
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> sf.MCMCPosterior:
     return sample(tmp_path_factory.mktemp("whole") / "run")
+
+
+def folder(path: Path) -> Folder:
+    """The run at `path`, to look at its checkpoints."""
+    return Folder(path, KIND, read_record(path, KIND))
 
 
 # ---- what is on disk ----------------------------------------------------------------------------------------------
@@ -104,12 +111,18 @@ def test_a_stored_run_can_be_saved_to_one_file(tmp_path, whole):
     np.testing.assert_array_equal(sf.load(tmp_path / "kept.sf").weights, [0.25, 0.75])
 
 
-def test_a_damaged_result_is_found_again(tmp_path, whole):
+def test_a_finished_run_is_one_file_beside_its_checkpoints(tmp_path):
+    sample(tmp_path / "run")
+    assert sorted(os.listdir(tmp_path / "run")) == ["checkpoints", "lock", "result.sf", "run.json"]
+
+
+def test_a_damaged_result_is_named(tmp_path):
     sample(tmp_path / "run")
     result = tmp_path / "run" / "result.sf"
     result.write_bytes(result.read_bytes()[:-100])
-    assert_same_bits(sample(tmp_path / "run"), whole)
-    assert_same_bits(sf.load(tmp_path / "run"), whole)
+    for call in (sample, sf.load):
+        with pytest.raises(ValueError, match=r"must be whole; .*result\.sf' is damaged or cut short"):
+            call(tmp_path / "run")
 
 
 def test_draws_leave_for_other_software(tmp_path, whole):
@@ -136,18 +149,17 @@ def test_single_precision_gives_way_at_an_extreme_scale(tmp_path, scale):
     sf.sample(SIM.X * scale, PRIOR, **{**options, "n_draws": 7}, path=tmp_path / "run")
 
 
-def test_a_foreign_result_is_refused_and_made_again(tmp_path, whole):
+def test_a_foreign_result_is_refused(tmp_path):
     path, other = tmp_path / "run", tmp_path / "other"
-    sample(path)
-    sample(other, seed=6)
+    sample(path, n_draws=5)
+    sample(other, n_draws=5, seed=6)
     vi = sf.fit_vi(SIM.X, PRIOR, n_trials=1)
     vi.save(tmp_path / "vi.sf")
     for foreign in (tmp_path / "vi.sf", other / "result.sf"):
         (path / "result.sf").write_bytes(foreign.read_bytes())
-        with pytest.raises(ValueError, match=r"must be that run's own.*is something else.*make it again"):
-            sf.load(path)
-        assert_same_bits(sample(path), whole)
-        assert_same_bits(sf.load(path), whole)
+        for call in (sf.load, lambda path: sample(path, n_draws=5)):
+            with pytest.raises(ValueError, match=r"must be that run's own.*is something else.*put the right one back"):
+                call(path)
 
 
 # ---- stopped and gone on ------------------------------------------------------------------------------------------
@@ -156,7 +168,7 @@ def test_a_foreign_result_is_refused_and_made_again(tmp_path, whole):
 @pytest.mark.parametrize("sweep", [0, 10, 20, 21, 150, 221, 279])
 def test_goes_on_after_a_failure(tmp_path, whole, monkeypatch, sweep):
     path = stopped(tmp_path / "run", monkeypatch, sweep=sweep)
-    with pytest.raises(ValueError, match=r"a run must be done before it is loaded.*resume=path"):
+    with pytest.raises(ValueError, match=r"a run must be done before it is loaded.*sample\(\.\.\., path=path\)"):
         sf.load(path)
     assert_same_bits(sample(path, n_jobs=1), whole)
 
@@ -173,14 +185,19 @@ def test_a_run_with_modules_goes_on(tmp_path, monkeypatch):
         sf.sample(SIM.X, other, **{**RUN, "path": path})
 
 
-def test_a_checkpoint_from_before_modules_is_still_good(tmp_path, whole, monkeypatch):
+def test_a_field_that_a_checkpoint_lacks_has_its_default(tmp_path, whole, monkeypatch):
     path = stopped(tmp_path / "run", monkeypatch, sweep=150)
+    run = folder(path)
     for chain in range(3):
-        old = checkpoint.read_latest(path / "checkpoints", json.loads((path / "run.json").read_text())["token"], chain)
+        old = run.latest(f"chain-{chain}")
         arrays = {k: v for k, v in old.arrays.items() if k not in ("state/rows/member", "state/w")}
-        assert len(arrays) == len(old.arrays) - 2
-        checkpoint.write(path / "checkpoints", old._replace(generation=old.generation + 1, arrays=arrays))
+        run.save(f"chain-{chain}", old.facts, arrays)
     assert_same_bits(sample(path, n_jobs=1), whole)
+    for chain in range(3):
+        run.save(f"chain-{chain}", old.facts, {k: v for k, v in old.arrays.items() if k != "state/F"})
+    (path / "result.sf").unlink()
+    with pytest.raises(ValueError, match=r"must be on disk|must hold the whole state; 'state/F' is missing"):
+        sample(path, n_jobs=1)
 
 
 def test_number_of_jobs_changes_nothing(tmp_path, whole):
@@ -199,8 +216,7 @@ def test_an_interrupt_saves_every_chain_where_it_is(tmp_path, whole, monkeypatch
     with pytest.raises(KeyboardInterrupt):
         sample(path, n_jobs=1, checkpoint_seconds=1000)
     monkeypatch.undo()
-    token = json.loads((path / "run.json").read_text())["token"]
-    assert checkpoint.read_latest(path / "checkpoints", token, 0).sweep > 30
+    assert folder(path).latest("chain-0").facts["sweep"] > 30
     assert_same_bits(sample(path), whole)
 
 
@@ -220,23 +236,23 @@ def test_a_run_is_extended_after_a_failure(tmp_path, whole, monkeypatch):
 def test_a_failed_extension_leaves_what_was_done(tmp_path, whole, monkeypatch):
     path = tmp_path / "run"
     short = sample(path, n_draws=70)
-    good = {file: file.read_bytes() for file in (path / "checkpoints").glob("chain-1-*")}
-    for file, content in good.items():
-        file.write_bytes(content[:-1])
-    with pytest.raises(checkpoint.CheckpointError):
-        sample(path)
-    assert_same_bits(sf.load(path), short)
-    assert_same_bits(sample(path, n_draws=70), short)
-    for file, content in good.items():
-        file.write_bytes(content)
     for sweep in (165, 270):
         stopped(path, monkeypatch, sweep=sweep)
         assert_same_bits(sf.load(path), short)
-        assert_same_bits(sample(path, n_draws=70), short)
         with pytest.raises(ValueError, match="extended, not cut"):
             sample(path, n_draws=80)
     assert_same_bits(sample(path), whole)
     assert_same_bits(sf.load(path), whole)
+    assert_same_bits(short, sample(tmp_path / "short", n_draws=70))  # its draws can be read although its file is gone
+
+
+def test_a_run_is_extended_without_checkpoints(tmp_path, whole):
+    """Its chains begin again, and make the same draws."""
+    path = tmp_path / "run"
+    sample(path, n_draws=70)
+    for file in (path / "checkpoints").glob("chain-1-*"):
+        file.unlink()
+    assert_same_bits(sample(path), whole)
 
 
 def test_draws_beyond_the_checkpoint_are_written_again(tmp_path, whole, monkeypatch):
@@ -258,7 +274,7 @@ def test_draws_beyond_the_checkpoint_are_written_again(tmp_path, whole, monkeypa
         ({"n_chains": 2}, r"has n_chains=3; got n_chains=2"),
         ({"moves": ()}, r"has moves=\['scale', 'rotation', 'shear', 'column', 'noise'\]; got moves=\[\]"),
         ({"init": "varimax"}, r"has init='random'; got init='varimax'"),
-        ({"backend": "reference"}, r"was made by cpu; got reference; pass backend='cpu'"),
+        ({"backend": "reference"}, r"has backend='cpu'; got backend='reference'; pass backend='cpu'"),
         ({"precision": "double"}, r"has precision='single'; got precision='double'"),
         ({"n_draws": 129}, r"extended, not cut.*has n_draws=130; got n_draws=129; pass at least 130"),
     ],
@@ -279,11 +295,11 @@ def test_other_data_and_priors_are_refused(whole_path):
     options = {**RUN, "path": whole_path}
     X = SIM.X.copy()
     X[0, 0] = np.nextafter(X[0, 0], 9.0)
-    with pytest.raises(ValueError, match="goes on with the same X"):
+    with pytest.raises(ValueError, match="is resumed with the same X"):
         sf.sample(X, PRIOR, **options)
-    with pytest.raises(ValueError, match="goes on with the same prior"):
+    with pytest.raises(ValueError, match="is resumed with the same prior"):
         sf.sample(SIM.X, sf.Prior(n_factors=2, inclusion=0.4), **options)
-    with pytest.raises(ValueError, match="goes on with the same prior"):
+    with pytest.raises(ValueError, match="is resumed with the same prior"):
         sf.sample(SIM.X, sf.Prior(n_factors=2, inclusion=0.5, loading_rate=2e-3), **options)
 
 
@@ -292,7 +308,7 @@ def test_foreign_paths_are_refused(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "mine").touch()
     for name in ("file", "folder"):
-        with pytest.raises(ValueError, match="holds something else; pass another path"):
+        with pytest.raises(ValueError, match=r"must be new, or hold a run .*; pass another path"):
             sample(tmp_path / name)
     assert (tmp_path / "file").read_text() == "mine"
     with pytest.raises(FileNotFoundError, match="resume must hold a run"):
@@ -311,25 +327,26 @@ def test_foreign_paths_are_refused(tmp_path):
 def test_a_second_writer_is_refused(tmp_path):
     path = tmp_path / "run"
     sample(path, n_draws=1)
-    with sole_writer(path), pytest.raises(RuntimeError, match="one process at a time may write a run"):
+    with sole_writer(path, "run"), pytest.raises(RuntimeError, match="one process at a time may write a run"):
         sample(path)
     sample(path)
 
 
 def test_two_that_begin_the_same_run(tmp_path, monkeypatch):
+    """The second is refused while the first looks for its starts."""
     path = tmp_path / "run"
     save = Chain.save
 
-    def overtaken(self, folder, run) -> None:
-        if self.number == 0 and folder.parent.name.endswith(".new"):
-            path.mkdir()
-            (path / "run.json").touch()
-        save(self, folder, run)
+    def overtaken(self, run) -> None:
+        if self.number == 0 and self.sweep == 0:
+            with pytest.raises(RuntimeError, match="one process at a time may write a run"):
+                sample(path)
+        save(self, run)
 
-    monkeypatch.setattr(Chain, "save", overtaken)
-    with pytest.raises(RuntimeError, match=r"one process at a time may begin a run.*call again"):
+    with monkeypatch.context() as patch:
+        patch.setattr(Chain, "save", overtaken)
         sample(path)
-    assert [file.name for file in tmp_path.iterdir()] == ["run"]
+    sample(path)
 
 
 @pytest.mark.parametrize(
@@ -350,39 +367,41 @@ import os, sys
 from pathlib import Path
 from sparsefactor.mcmc.chain import Chain
 from tests.helpers.runs import sample
-Chain.save = lambda self, folder, token: os._exit(9)
+Chain.save = lambda self, run: os._exit(9)
 sample(Path(sys.argv[1]))
 """
 
 
-def test_a_killed_beginning_leaves_nothing_once_the_run_begins_again(tmp_path):
+def test_a_run_killed_at_its_beginning_begins_again(tmp_path, whole):
     child = subprocess.run([sys.executable, "-c", KILLED_BEGINNING, str(tmp_path / "run")], cwd=Path.cwd())
     assert child.returncode == 9
-    assert len(list(tmp_path.iterdir())) == 1  # what it was making
-    sample(tmp_path / "run")
+    assert_same_bits(sample(tmp_path / "run"), whole)
     assert [file.name for file in tmp_path.iterdir()] == ["run"]
 
 
-def test_a_failed_beginning_leaves_nothing(tmp_path, monkeypatch):
+def test_a_run_that_failed_at_its_beginning_begins_again(tmp_path, whole, monkeypatch):
     def full(*_args) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(Chain, "save", full)
-    with pytest.raises(OSError, match="disk full"):
-        sample(tmp_path / "run")
-    assert list(tmp_path.iterdir()) == []
+    with monkeypatch.context() as patch:
+        patch.setattr(Chain, "save", full)
+        with pytest.raises(OSError, match="disk full"):
+            sample(tmp_path / "run")
+    assert_same_bits(sample(tmp_path / "run"), whole)
 
 
 # ---- damaged checkpoints ------------------------------------------------------------------------------------------
 
 
 def newest(path: Path, chain: int) -> Path:
-    token = json.loads((path / "run.json").read_text())["token"]
-    generation = checkpoint.read_latest(path / "checkpoints", token, chain).generation
-    return checkpoint.slot(path / "checkpoints", chain, generation)
+    run = folder(path)
+    return run.slot(f"chain-{chain}", run.latest(f"chain-{chain}").generation)
 
 
-@pytest.mark.parametrize("damage", ["cut", "flip", "foreign", "other run"])
+DAMAGE = {"cut": "is damaged", "flip": "is damaged", "foreign": "is damaged", "other run": "belongs to another run"}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_checkpoint_is_refused_and_the_one_before_used(tmp_path, whole, monkeypatch, caplog, damage):
     path = stopped(tmp_path / "run", monkeypatch, sweep=200, checkpoint_seconds=0)
     file = newest(path, 1)
@@ -397,64 +416,87 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_used(tmp_path, whole
         other = stopped(tmp_path / "other", monkeypatch, sweep=200)
         content = bytearray(newest(other, 1).read_bytes())
     file.write_bytes(content)
-    reason = {"foreign": "is not a checkpoint", "other run": "belongs to another run"}.get(damage, "is damaged")
-    with pytest.warns(
-        checkpoint.CheckpointWarning, match=rf"refused: .*{reason}.*goes on from the other one, at sweep"
-    ) as caught:
+    with pytest.warns(CheckpointWarning, match=rf"refused: .*{DAMAGE[damage]}.*; the other one is used") as caught:
         resumed = sample(path)
     assert "checkpoint refused" in caplog.text
     assert {warning.filename for warning in caught} == {sample.__code__.co_filename}  # the user's line
     assert_same_bits(resumed, whole)
 
 
-def test_two_damaged_checkpoints_are_an_error(tmp_path, monkeypatch):
+def test_a_chain_with_two_damaged_checkpoints_begins_again(tmp_path, whole, monkeypatch):
     path = stopped(tmp_path / "run", monkeypatch, checkpoint_seconds=0)
     for file in (path / "checkpoints").glob("chain-1-*"):
         file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(
-        checkpoint.CheckpointError, match=r"whole checkpoint of every chain; chain 1 .*-a\..*-b\..*path"
-    ):
-        sample(path)
-    for file in (path / "checkpoints").glob("chain-1-*"):
-        file.unlink()
-    with pytest.raises(checkpoint.CheckpointError, match="has none: there is none"):
-        sample(path)
+    with pytest.warns(CheckpointWarning, match=r"chain-1-[ab].*is damaged.*; chain-1 begins again"):
+        resumed = sample(path)
+    assert_same_bits(resumed, whole)
 
 
-def test_any_changed_byte_of_a_checkpoint_is_noticed():
-    rng = np.random.default_rng(0)
-    arrays = {"a": rng.normal(size=(3, 2)), "b": np.zeros(0), "c": np.array(1, dtype=np.int8)}
-    whole = checkpoint.Checkpoint("run", 1, 4, 17, -1 / 3, arrays)
-    content = checkpoint.encode(whole)
-    back = checkpoint.decode(content, "run", 1)
-    assert back[:5] == whole[:5]
-    for name, values in arrays.items():
-        assert back.arrays[name].dtype == values.dtype
-        assert back.arrays[name].shape == values.shape
-        np.testing.assert_array_equal(back.arrays[name], values)
+ARRAYS = {"a": np.arange(6.0).reshape(3, 2) / 7, "b": np.zeros(0), "c": np.array(1, dtype=np.int8)}
+
+
+def small_run(path: Path) -> Folder:
+    path.mkdir()
+    record = {"token": "token", "settings": {}, "made_by": {}, "sizes": {}}
+    return Folder(path, KIND, record)
+
+
+def test_any_changed_byte_of_a_checkpoint_is_noticed(tmp_path):
+    """Or is of no consequence: a zip file has a time and permissions of each member."""
+    run = small_run(tmp_path / "run")
+    run.save("chain-1", {"sweep": 17, "log_joint": -1 / 3}, ARRAYS)
+    file = run.slot("chain-1", 0)
+    content = file.read_bytes()
+    refused = 0
     for at in range(len(content)):
         changed = bytearray(content)
         changed[at] ^= 16
-        with pytest.raises(checkpoint.CheckpointError):
-            checkpoint.decode(bytes(changed), "run", 1)
+        file.write_bytes(changed)
+        try:
+            back = run._read(file, "chain-1")
+        except ValueError:
+            refused += 1
+        else:
+            assert back.facts == {"sweep": 17, "log_joint": -1 / 3}
+            for name, values in ARRAYS.items():
+                assert back.arrays[name].dtype == values.dtype
+                assert back.arrays[name].shape == values.shape
+                np.testing.assert_array_equal(back.arrays[name], values)
+    assert refused > 0.7 * len(content)
 
 
 def test_writing_a_checkpoint_copies_nothing(tmp_path):
     arrays = {"signal": np.zeros((1000, 2000)), "turned": np.arange(6.0).reshape(2, 3).T}
+    run = small_run(tmp_path / "run")
+    run.save("chain-0", {}, {})  # what is imported for it
     tracemalloc.start()
-    checkpoint.write(tmp_path, checkpoint.Checkpoint("run", 0, 0, 3, 0.5, arrays))
+    run.save("chain-0", {}, arrays)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 0.2 * arrays["signal"].nbytes
-    np.testing.assert_array_equal(checkpoint.read_latest(tmp_path, "run", 0).arrays["turned"], arrays["turned"])
+    np.testing.assert_array_equal(run.latest("chain-0").arrays["turned"], arrays["turned"])
 
 
-def test_a_newer_checkpoint_is_refused(monkeypatch):
-    monkeypatch.setattr(checkpoint, "VERSION", 3)
-    content = checkpoint.encode(checkpoint.Checkpoint("run", 0, 0, 0, 0.0, {}))
-    monkeypatch.undo()
-    with pytest.raises(checkpoint.CheckpointError, match="has version 3, and this sparsefactor reads up to 2"):
-        checkpoint.decode(content, "run", 0)
+def test_a_checkpoint_of_another_version_is_refused(tmp_path, monkeypatch):
+    run = small_run(tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr("sparsefactor.storage.checkpoint.VERSION", 4)
+        run.save("chain-0", {}, {})
+    with pytest.warns(CheckpointWarning, match="is not a checkpoint of this version; chain-0 begins again"):
+        assert run.latest("chain-0") is None
+
+
+def test_checkpoints_and_draws_are_zarr_files(tmp_path, monkeypatch):
+    import zarr
+
+    path = stopped(tmp_path / "run", monkeypatch, sweep=270)
+    for file in [*(path / "checkpoints").iterdir(), *(path / "sampler").glob("*/*")]:
+        ours = ZarrFile(file)
+        with zarr.storage.ZipStore(file, mode="r") as store:
+            group = zarr.open_group(store, mode="r")
+            assert ours.arrays
+            for name in ours.arrays:
+                np.testing.assert_array_equal(group[name][...], ours.read(name))
 
 
 def test_chunks_are_bounded():
@@ -523,10 +565,10 @@ def run_and_kill(path: Path, n_jobs: int, share: float, sampling: bool) -> bool:
 
 
 def sweeps_saved(path: Path) -> list[int]:
-    if not path.exists():
+    if not (path / "run.json").exists():
         return []
-    token = json.loads((path / "run.json").read_text())["token"]
-    return [checkpoint.read_latest(path / "checkpoints", token, chain).sweep for chain in range(RUN["n_chains"])]
+    found = [folder(path).latest(f"chain-{chain}") for chain in range(RUN["n_chains"])]
+    return [0 if one is None else one.facts["sweep"] for one in found]
 
 
 def kill_many(tmp_path: Path, n_kills: int) -> None:

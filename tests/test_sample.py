@@ -329,7 +329,7 @@ def test_adding_up_the_signal_needs_no_second_matrix():
 def test_a_bad_verdict_is_a_warning():
     sim = sf.simulate(n_features=20, n_samples=15, inclusion=[0.5, 0.5], snr=5, seed=0)
     prior = sf.Prior(n_factors=2, inclusion=0.5)
-    with pytest.warns(sf.SamplingWarning, match="Not to be trusted yet.* where 100 are wanted") as caught:
+    with pytest.warns(sf.SamplingWarning, match="Not reliable yet.* where 100 are needed") as caught:
         mc = sf.sample(sim.X, prior, n_chains=2, n_warmup=5, n_draws=6)
     assert str(caught[0].message) == str(mc.verdict)
     assert caught[0].filename == __file__

@@ -94,7 +94,7 @@ def sampled(X: np.ndarray, prior: sf.Prior, seed: int, seconds: float, scale: bo
     mc = sf.sample(X, prior, scale=scale, seed=seed, n_jobs=1, progress=False, until="converged", max_seconds=seconds)
     verdict = judge(mc)
     return {"ok": verdict.ok, "modes": len(verdict.modes), "r_hat": verdict.r_hat, "ess": verdict.ess,
-            "draws": mc.permutations.shape[1], "text": verdict.text,
+            "draws": mc.permutations.shape[1], "text": str(verdict),
             "seconds": time.perf_counter() - begin}  # fmt: skip
 
 
@@ -214,7 +214,7 @@ def show_larger(results: list[dict[str, Any]]) -> None:
 def show_mcmc(results: list[dict[str, Any]]) -> None:
     print(f"{'set':22s} {'K':>3s} modes  R-hat    ESS  draws seconds verdict")
     for r in sorted(results, key=lambda r: (r["name"], r["K"], r["seed"])):
-        verdict = "good" if r["ok"] else r["text"].removeprefix("Not to be trusted yet. ").split(". Remedy")[0][:150]
+        verdict = "good" if r["ok"] else r["text"].removeprefix("Not reliable yet: ").split(". Remedy")[0][:150]
         print(f"{r['name']:22s} {r['K']:3d} {r['modes']:5d} {r['r_hat']:6.3f} {r['ess']:6.0f} {r['draws']:6d} "
               f"{r['seconds']:7.1f} {verdict}")  # fmt: skip
     for K in sorted({r["K"] for r in results}):

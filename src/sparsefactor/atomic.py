@@ -1,4 +1,4 @@
-"""Write files atomically: to a temporary file beside them, which then takes their place; and folders likewise.
+"""Write files atomically: to a temporary file beside them, which then takes their place.
 
 A temporary file is called `.NAME.sparsefactor-N.tmp` and is locked for as long as it is written, so that the next
 writer of NAME can tell what a killed process left behind, which it removes, from what a live one is writing.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 TEMPORARY = re.compile(r"\..+\.sparsefactor-[0-9]+\.tmp(\.[a-z]+)?")
-FILE, FOLDER = os.O_RDWR, os.O_RDONLY | os.O_DIRECTORY  # how either is opened; never through a link
 
 
 @contextmanager
@@ -39,15 +37,8 @@ def open_replacing(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def make_folder(path: Path) -> Iterator[Path]:
-    """A new folder to fill, which is moved to `path` in the end; there may be an empty folder."""
-    with _replacing(path, ".new", True, FOLDER) as (temporary, _):
-        yield temporary
-
-
-@contextmanager
-def _replacing(path: Path, ending: str, durable: bool, kind: int = FILE) -> Iterator[tuple[Path, int]]:
-    temporary, descriptor = _create(path, ending, kind)
+def _replacing(path: Path, ending: str, durable: bool) -> Iterator[tuple[Path, int]]:
+    temporary, descriptor = _create(path, ending)
     try:
         yield temporary, descriptor
         if durable:
@@ -62,8 +53,8 @@ def _replacing(path: Path, ending: str, durable: bool, kind: int = FILE) -> Iter
         sync_folder(path.parent)
 
 
-def _create(path: Path, ending: str, kind: int) -> tuple[Path, int]:
-    """A new temporary file or folder for `path`, open and locked; what is there under its name is never opened."""
+def _create(path: Path, ending: str) -> tuple[Path, int]:
+    """A new temporary file for `path`, open and locked; what is there under its name is never opened."""
 
     def name(number: int) -> Path:
         return path.with_name(f".{path.name}.sparsefactor-{number}{ending}")
@@ -72,9 +63,9 @@ def _create(path: Path, ending: str, kind: int) -> tuple[Path, int]:
     while True:
         temporary = name(number)
         try:
-            descriptor = _new_file(temporary) if kind == FILE else _new_folder(temporary)
+            descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
         except FileExistsError:
-            number += not remove_stale(temporary, kind)
+            number += not remove_stale(temporary)
             continue
         try:
             with suppress(OSError):  # file systems without locks; `remove_stale` removes nothing there
@@ -83,7 +74,7 @@ def _create(path: Path, ending: str, kind: int) -> tuple[Path, int]:
             if _is_at(temporary, descriptor):
                 later = number + 1  # of writers that were at work beside one another
                 while os.path.lexists(name(later)):
-                    remove_stale(name(later), kind)
+                    remove_stale(name(later))
                     later += 1
                 return temporary, descriptor
         except BaseException:
@@ -92,29 +83,17 @@ def _create(path: Path, ending: str, kind: int) -> tuple[Path, int]:
         os.close(descriptor)
 
 
-def _new_file(path: Path) -> int:
-    return os.open(path, FILE | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
-
-
-def _new_folder(path: Path) -> int:
-    path.mkdir()
-    try:
-        return os.open(path, FOLDER | os.O_NOFOLLOW)
-    except FileNotFoundError:  # another writer found it before it could be locked
-        raise FileExistsError from None
-
-
-def remove_stale(temporary: Path, kind: int = FILE) -> bool:
+def remove_stale(temporary: Path) -> bool:
     """Remove a temporary file that no process is writing any more. False: it is in use, or not this user's file."""
     try:
-        descriptor = os.open(temporary, kind | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(temporary, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         return True
     except OSError:
         return False
     try:
         found = os.fstat(descriptor)
-        if stat.S_IFMT(found.st_mode) not in (stat.S_IFREG, stat.S_IFDIR) or found.st_uid != os.geteuid():
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
             return False
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _remove(temporary, descriptor)
@@ -133,12 +112,9 @@ def _is_at(path: Path, descriptor: int) -> bool:
 
 
 def _remove(path: Path, descriptor: int) -> None:
-    """Remove the open file or folder from `path`, unless another is there by now."""
+    """Remove the open file from `path`, unless another is there by now."""
     if _is_at(path, descriptor):
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
 
 
 def sync(path: Path) -> None:

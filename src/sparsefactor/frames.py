@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .checks import checked_choice
+from .checks import checked_choice, checked_flag, checked_number
 from .containers import index_like_input
 from .outliers import dominating_samples, names_of
+from .standardized import SALIENT, salient
 
 if TYPE_CHECKING:
     import pandas
@@ -19,13 +20,24 @@ if TYPE_CHECKING:
 
 STRONGEST = 3  # features named for each factor
 INCLUDED = 0.5  # a feature is included in a factor where its probability exceeds this
-CUTOFF = 0.3  # standardised loadings below this are usually left blank in tables
+CUTOFF = SALIENT  # standardised loadings below this are usually left blank in tables
 
 
-def to_frame(p: VIPosterior | MCMCPosterior, what: str) -> pandas.DataFrame:
-    """One of a posterior's results as a frame with names; TABLES lists them."""
+def to_frame(
+    p: VIPosterior | MCMCPosterior, what: str, *, standardized: bool = False, sort: bool = False, cutoff: float = 0.0
+) -> pandas.DataFrame:
+    """One of a posterior's results as a frame with names; TABLES lists them. The options are those of the loadings."""
     checked_choice("what", what, TABLES)
-    return TABLES[what](p)
+    if not (standardized or sort or cutoff):
+        return TABLES[what](p)
+    if what != "loadings":
+        raise ValueError(f'standardized, sort and cutoff are for "loadings"; got {what!r}; leave them out')
+    checked_number("cutoff", cutoff, "pass e.g. 0.3, or 0 to show every loading")
+    values = p.standardized_loadings if checked_flag("standardized", standardized) else p.loadings_mean
+    if checked_flag("sort", sort):
+        return sorted_loadings(p, standardized, cutoff)
+    frame = _named(p, "feature", values, p.factor_names)
+    return frame.where(np.abs(values) >= cutoff)
 
 
 def summary(p: VIPosterior | MCMCPosterior) -> pandas.DataFrame:
@@ -37,6 +49,7 @@ def summary(p: VIPosterior | MCMCPosterior) -> pandas.DataFrame:
     frame = pd.DataFrame(
         {
             "features": included(p),
+            "salient": salient(p),
             "strongest": ["empty" if empty[k] else ", ".join(strongest(p, k)) for k in range(p.n_factors)],
             "share_of_variance": np.where(empty, 0.0, share),
             **certainty,
@@ -51,18 +64,6 @@ def summary(p: VIPosterior | MCMCPosterior) -> pandas.DataFrame:
     return frame
 
 
-def standardized_loadings(p: VIPosterior | MCMCPosterior) -> NDArray[np.float64]:
-    """(n_features, n_factors) loadings in standard deviations of the feature, of factors of unit variance.
-
-    For factors that do not correlate, these are the correlations of features with factors. 0 for constant features.
-    """
-    sums = p.fit_sums
-    assert sums is not None
-    feature_sd = sums.unit * np.sqrt(sums.total / np.maximum(sums.count, 1))
-    factor_sd = np.sqrt(np.mean(p.activations_mean**2 + p.activations_sd**2, axis=0))
-    return np.asarray(p.loadings_mean * factor_sd / np.where(feature_sd > 0, feature_sd, np.inf)[:, None])
-
-
 def sorted_loadings(
     p: VIPosterior | MCMCPosterior, standardized: bool = True, cutoff: float = CUTOFF
 ) -> pandas.DataFrame:
@@ -72,7 +73,7 @@ def sorted_loadings(
     left out.
     """
     factors = np.flatnonzero(~p.empty)
-    values = (standardized_loadings(p) if standardized else p.loadings_mean)[:, factors]
+    values = (p.standardized_loadings if standardized else p.loadings_mean)[:, factors]
     frame = _named(p, "feature", values, [p.factor_names[k] for k in factors])
     if not len(factors):
         return frame
@@ -131,6 +132,8 @@ def _features(p: Any) -> pandas.DataFrame:
     sums = p.fit_sums
     columns = {
         "variance_explained": p.variance_explained(by="feature"),
+        "communality": p.communalities,
+        "uniqueness": p.uniquenesses,
         "n_factors": ((p.inclusion_prob > INCLUDED) & ~p.empty).sum(axis=1),
         "observed": sums.count.astype(int),
         "offset": p.labels.offset,
@@ -156,12 +159,19 @@ def _discoveries(p: Any) -> pandas.DataFrame:
     return p.discoveries().set_index("factor")
 
 
+def _correlation(p: Any) -> pandas.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame(p.factor_correlation_mean, index=p.factor_names, columns=p.factor_names)
+
+
 TABLES: dict[str, Callable[[Any], Any]] = {
     "summary": summary,
     "sorted_loadings": sorted_loadings,
     "loadings": _by("feature", "loadings_mean"),
     "loadings_sd": _by("feature", "loadings_sd"),
     "inclusion": _by("feature", "inclusion_prob"),
+    "factor_correlation": _correlation,
     "discoveries": _discoveries,
     "activations": _by("sample", "activations_mean"),
     "activations_sd": _by("sample", "activations_sd"),

@@ -11,11 +11,13 @@ from .frames import included, strongest
 from .heywood import heywood_sentence
 from .names import shown
 from .outliers import outlier_sentence
+from .standardized import SALIENT, dense_sentence, salient
 
 if TYPE_CHECKING:
     from .posterior import MCMCPosterior, VIPosterior
 
 MOST_LINES = 20  # factors that a notebook shows
+EXPLAINED = "Share: variance lost if the factor is removed. A feature is included if its probability exceeds 0.5."
 MOST_TOLD = 5  # factors that a report describes one by one
 
 
@@ -46,8 +48,8 @@ def headline(p: VIPosterior | MCMCPosterior) -> list[str]:
         empty = int(p.empty.sum())
         first += f" ({empty} empty)" if empty else ""
         first += f", {percent(p.variance_explained())} of the variance explained"
-    chosen = bound_sentence(p)
-    return [first, how(p), *([chosen] if chosen else []), *warnings_about(p)]
+    facts = [said for said in (bound_sentence(p), correlation_sentence(p)) if said]
+    return [first, how(p), *facts, *warnings_about(p)]
 
 
 def bound_sentence(p: VIPosterior | MCMCPosterior) -> str:
@@ -60,8 +62,18 @@ def bound_sentence(p: VIPosterior | MCMCPosterior) -> str:
 
 
 def warnings_about(p: VIPosterior | MCMCPosterior) -> list[str]:
-    """Sentences on features that are explained almost perfectly, and on samples that dominate factors."""
-    return [said for said in (heywood_sentence(p), outlier_sentence(p)) if said]
+    """Sentences on factors with nearly all features, features explained almost perfectly, and dominant samples."""
+    return [said for said in (dense_sentence(p), heywood_sentence(p), outlier_sentence(p)) if said]
+
+
+def correlation_sentence(p: VIPosterior | MCMCPosterior) -> str:
+    """The strongest correlation between factors, where correlations were learnt; else an empty string."""
+    used = np.zeros(0, int) if p.fit_sums is None else np.flatnonzero(~p.empty)
+    if not p.prior.correlated or len(used) < 2:
+        return ""
+    among = np.tril(np.asarray(p.factor_correlation_mean)[np.ix_(used, used)], -1)
+    k, l = np.unravel_index(np.argmax(np.abs(among)), among.shape)
+    return f"Strongest correlation between factors: {among[k, l]:.2f} (factors {used[l] + 1} and {used[k] + 1})."
 
 
 def how(p: Any) -> str:
@@ -91,15 +103,18 @@ def story(p: VIPosterior | MCMCPosterior) -> list[str]:
         )
     if chosen := bound_sentence(p):
         lines.append(chosen)
-    shares, count = p.variance_explained(by="factor"), included(p)
+    shares, count, large = p.variance_explained(by="factor"), included(p), salient(p)
     for k in range(min(K - empty, MOST_TOLD)):
         names = ", ".join(map(shown, strongest(p, k)))
         lines.append(
             f"Factor {k + 1} explains {percent(shares[k])} of the variance and includes "
-            f"{plural(int(count[k]), 'feature')}; strongest features: {names}."
+            f"{plural(int(count[k]), 'feature')} ({large[k]} with a standardised loading of at least {SALIENT}); "
+            f"strongest features: {names}."
         )
     if K - empty > MOST_TOLD:
         lines.append(f"{K - empty - MOST_TOLD} more factors are listed below.")
+    if correlated := correlation_sentence(p):
+        lines.append(correlated)
     return [*lines, *warnings_about(p)]
 
 

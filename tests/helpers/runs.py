@@ -64,7 +64,7 @@ def stopped(path: Path, monkeypatch, chain: int = 1, sweep: int = 100, **changes
 
 
 def chunk_file(path: Path, chain: int, chunk: int) -> Path:
-    return path / "sampler" / f"chain-{chain}" / f"{chunk:06d}.draws"
+    return path / "sampler" / f"chain-{chain}" / f"{chunk:06d}.zarr.zip"
 
 
 def temporary_names(monkeypatch, folder: Path, call: Callable[[], object]) -> set[str]:

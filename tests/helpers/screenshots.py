@@ -1,4 +1,4 @@
-"""The screenshots of the report in the README: `python -m tests.helpers.screenshots` writes them to docs/images."""
+"""The screenshots of the report in docs/howto/report.md: `python -m tests.helpers.screenshots` writes them."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def test_study_writes_what_it_promises(folder) -> None:
 def test_study_page_opens_and_fits(folder) -> None:
     with Browser(find_chromium() or "chromium") as browser:
         for width in (1200, 360):
-            browser.open(folder / "report.html", width=width)
+            browser.open(folder / "report.html", width=width, ready="document.readyState == 'complete'")
             assert browser.problems == []
             assert browser.run("document.documentElement.scrollWidth") <= width
         assert browser.run("document.querySelector('tbody').rows.length") == 9  # claims

@@ -1,6 +1,6 @@
-"""The fits of one mask, one after another: each may start from where the one before it ended.
+"""The fits of one mask, one after another: each may start from the solution of the one before it.
 
-That one saw what this one may see, and nothing that its mask hides: nothing that is to be predicted is in a start.
+Both see the same entries, so a start has seen nothing that is held out.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from ..model import Prior
 from ..start import Start
-from .kept import keep, keep_end, kept, kept_end, key
+from .cache import key, read_end, read_result, write_end, write_result
 
 Judge = Callable[[Prior, Start | None], tuple[dict[str, Any], Start]]
 
@@ -25,17 +25,17 @@ class Chain:
         self.end: Start | None = None  # of the last fit
         self.files: list[Path] = []
 
-    def keep_in(self, folder: Path, base: str) -> None:
-        """Find there what was done before, and leave there what is done now."""
+    def cache_in(self, folder: Path, base: str) -> None:
+        """Read finished fits from this folder, and write new ones to it."""
         before = ""
         for prior in self.priors:
             before = key(base, prior, self.mask, before)
             self.files.append(folder / f"{before}.json")
 
     def step(self) -> tuple[str, dict[str, Any]]:
-        """The next fit, or what is known of it."""
+        """The result of the next fit, from the cache if it is there."""
         at, self.done = self.done, self.done + 1
-        found = kept(self.files[at]) if self.files else None
+        found = read_result(self.files[at]) if self.files else None
         if found is None:
             found, self.end = self.fit(at)
         else:
@@ -46,12 +46,12 @@ class Chain:
         found, end = self.judge(self.priors[at], None if at == 0 else self.end or self.end_of(at - 1))
         if self.files:
             if at + 1 < len(self.priors):
-                keep_end(self.files[at].with_suffix(".npz"), end)
-            keep(self.files[at], found)
+                write_end(self.files[at].with_suffix(".npz"), end)
+            write_result(self.files[at], found)
             if at:
                 self.files[at - 1].with_suffix(".npz").unlink(missing_ok=True)
         return found, end
 
     def end_of(self, at: int) -> Start:
-        """Where a fit that was done before ended; where that is lost, it is done again."""
-        return kept_end(self.files[at].with_suffix(".npz")) or self.fit(at)[1]
+        """The solution of a finished fit; if it is lost, the fit is repeated."""
+        return read_end(self.files[at].with_suffix(".npz")) or self.fit(at)[1]

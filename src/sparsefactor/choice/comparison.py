@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 
 LEAST_NATS = 1.0  # over all entries that a mask holds out: a gain below this is worth no further factor
 USED = 0.5  # factors that may be empty, on average, of a choice that uses all it was allowed
-COLUMNS = (
-    "n_factors: factors allowed; found: factors that were not empty, on average; error: of the entries held out, "
-    "relative to their size; log density: of an entry held out, larger is better; loss vs best: log density lost "
-    "against the best, ± one standard error."
-)
+COLUMNS = """\
+n_factors     factors allowed
+found         factors that were not empty, on average
+error         of the held-out entries, relative to their size
+log density   of a held-out entry; larger is better
+loss vs best  log density lost against the best, ± one standard error"""
 
 
 @dataclass(frozen=True, eq=False)

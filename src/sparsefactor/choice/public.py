@@ -1,7 +1,8 @@
-"""Which prior, and how many factors: priors compared by what they predict of entries held out, as the paper does.
+"""Which prior, and how many factors: priors compared by how well they predict held-out entries, as in the paper.
 
-A fit sees all but a share of the entries, and is judged by these; several masks tell how sure the comparison is. Within
-a mask, fits may start from one another (`chain.py`); between masks never: such a start has seen what is held out now.
+A fit sees all but a share of the entries and is judged by these; several masks show how certain the comparison is.
+Within a mask, fits may start from one another (`chain.py`), never between masks, where a
+start has seen entries that are held out now.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from ..model import Beta, Prior
 from ..notices import warn
 from ..progress import Bars, is_shown
 from ..start import Start
+from .cache import all_values, digest
 from .chain import Chain
 from .comparison import Comparison, tabulated
 from .hidden import Laid, Mask, drawn
-from .kept import digest, told_apart
 from .makers import fits_of
 from .masks import METHODS, mean_error
 
@@ -70,9 +71,9 @@ def compare(
         the solution before it, with half as many restarts of its own. Ignored with an `init` of your own, and with
         inference="mcmc".
     path : folder, optional
-        What each fit found is kept there, and not done again by a call with the same data, priors and settings.
+        A cache of finished fits, which a call with the same data, priors and settings does not repeat.
     progress : bool, or function of (fits done, fits in all, what was done last), optional
-        Whether a bar is shown, by default where a person looks on; or what is told instead.
+        Whether a progress bar is shown, by default on terminals and in notebooks; or a function called instead.
     client : dask.distributed.Client, optional
         Whose workers make the fits, each a whole one; n_jobs is then by default the number of their threads. What is
         not in memory and larger than 64 MB is read by all of them, and they make one fit after another.
@@ -103,7 +104,7 @@ def compare(
     options = {"seed": seed, **options, "center": False}
     folder = None if path is None else Path(path)
     who = laid.samples.tolist() if options.get("covariates") is not None else None
-    base = "" if folder is None else digest(laid, seed, share, inference, center, told_apart(options), who)
+    base = "" if folder is None else digest(laid, seed, share, inference, center, all_values(options), who)
     laid = laid.centred() if center else laid
     fit, at_once = fits_of(laid, source, client, inference)
 
@@ -113,14 +114,14 @@ def compare(
 
         made = Chain(names, [priors[name] for name in names], mask.number, judge)
         if folder is not None:
-            made.keep_in(folder, base)
+            made.cache_in(folder, base)
         return made
 
     warm = checked_flag("warm_start", warm_start) and inference == "vi" and "init" not in options
     most_first = sorted(priors, key=lambda name: -priors[name].K)
     chains = [chain(names, mask) for mask in masks for names in ([most_first] if warm else [[name] for name in priors])]
-    with teller(progress) as told:
-        found = run(chains, n_jobs or at_once, told)
+    with reporter(progress) as report:
+        found = run(chains, n_jobs or at_once, report)
     runs = pd.DataFrame(
         [{"prior": name, "mask": mask.number + 1, **found[name, mask.number]} for mask in masks for name in priors]
     )
@@ -132,8 +133,8 @@ def compare(
 
 
 @contextmanager
-def teller(progress: Told | bool | None) -> Iterator[Told | None]:
-    """Who is told of each fit: the caller's function, a bar, or nobody."""
+def reporter(progress: Told | bool | None) -> Iterator[Told | None]:
+    """What reports each finished fit: the caller's function, a progress bar, or None."""
     if callable(progress):
         yield progress
     elif progress is not None and not isinstance(progress, bool):
@@ -180,10 +181,10 @@ def started(options: dict[str, Any], prior: Prior, start: Start | None) -> dict[
 def choose_n_factors(
     X: Any, candidates: Iterable[int] = range(1, 11), *, prior: Prior | None = None, **settings: Any
 ) -> Comparison:
-    """How many factors predict best, by entries held out; see `compare`, whose settings these are.
+    """Choose the number of factors that predicts held-out entries best; see `compare`, whose settings these are.
 
-    Where inclusion is learnt there is a second way: fit once with more factors than there can be, and count those that
-    are not empty.
+    If inclusion is learnt there is a second way: fit once with more factors than needed, and count those that are not
+    empty.
 
     Parameters
     ----------
@@ -197,7 +198,7 @@ def choose_n_factors(
     Returns
     -------
     Comparison
-        `.n_factors` is the choice, `.table` and `.plot()` tell how clear it is.
+        `.n_factors` is the choice; `.table` and `.plot()` show how clear it is.
 
     Examples
     --------

@@ -6,6 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 import sparsefactor as sf
@@ -17,7 +18,7 @@ from ..heywood import nearly_noiseless
 from ..names import shown
 from ..outliers import dominating_samples
 from ..table_files import writer_of
-from ..words import headline, percent, stability_text
+from ..words import EXPLAINED, headline, percent, stability_text
 from .app import command
 from .console import answer, clean, note, table_text, warn, working
 from .files import check_folder_out, check_new, check_out, check_table_out
@@ -26,9 +27,6 @@ from .spelling import as_options, spelt
 
 Posterior = sf.VIPosterior | sf.MCMCPosterior
 LONGEST_NAME = 30  # characters, of a feature among others in a line
-EXPLAINED = (
-    "share: variance lost if the factor is removed; included: features whose probability of inclusion exceeds 0.5"
-)
 
 
 class Format(StrEnum):
@@ -64,7 +62,7 @@ def summary(result: Result, chains: Chains = None) -> None:
     text = [
         said,
         "",
-        what,
+        what.partition(": ")[2],
         how.partition(";")[0],
         *map(as_options, warned),
         "",
@@ -89,19 +87,22 @@ def summary(result: Result, chains: Chains = None) -> None:
 
 def readable(p: Posterior, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The factors for a reader: shares as per cent, the strongest features last, cut where long."""
-    empty = p.empty
     lines = []
     for k, row in enumerate(rows):
         names = ", ".join(shown(name, LONGEST_NAME) for name in strongest(p, k))
-        certain = (
-            {"stability": stability_text(row["stability"])} if "stability" in row else {"R-hat": f"{row['r_hat']:.3f}"}
-        )
+        known = row.get("r_hat", np.nan)
         lines.append(
-            {"factor": row["factor"], "share": percent(row["share_of_variance"]), "included": row["features"]}
-            | {name: text for name, text in certain.items() if text}
-            | {"strongest features": "empty" if empty[k] else names}
+            {
+                "factor": row["factor"],
+                "share": percent(row["share_of_variance"]),
+                "features included (p > 0.5)": row["features"],
+                "stability": stability_text(row.get("stability", np.nan)),
+                "R-hat": f"{known:.3f}" if np.isfinite(known) else "",
+                "strongest features": "empty" if p.empty[k] else names,
+            }
         )
-    return lines
+    nothing = [name for name in lines[0] if all(line[name] == "" for line in lines)]
+    return [{name: value for name, value in line.items() if name not in nothing} for line in lines]
 
 
 def in_options(p: Posterior, text: str) -> str:

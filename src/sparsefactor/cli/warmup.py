@@ -30,9 +30,7 @@ LOOK_SECONDS = 0.1
 
 @command("sparsefactor warmup")
 def warmup(
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Processes at a time (default: 2 if there are 2 cores).")
-    ] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes (default: 2, or 1 on one core).")] = None,
 ) -> None:
     """Compile the kernels of fit and sample, for complete tables and tables with missing values."""
     begin = time.monotonic()

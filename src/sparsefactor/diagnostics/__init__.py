@@ -1,4 +1,4 @@
-"""Can these chains be trusted? R-hat, effective sample sizes and Monte Carlo errors, modes, and a verdict in words.
+"""Can these chains be used? R-hat, effective sample sizes and Monte Carlo errors, modes, and a verdict in words.
 
 The measures see every parameter under the one labelling of all draws, and quantities that need no labels at all.
 """

@@ -32,10 +32,10 @@ class Diagnostics:
     modes : tuple of Mode
         Sets of chains that found the same factors; each has `name`, `chains` and `log_joint`.
     table : pandas.DataFrame
-        A line per factor and per label-free quantity: the worst R-hat, the smallest effective sample sizes and the
+        A row per factor and per label-free quantity: the worst R-hat, the smallest effective sample sizes and the
         largest Monte Carlo error (in posterior standard deviations) of what belongs to it, and which that is.
     quantities : pandas.DataFrame
-        The same, a line per factor and kind of parameter.
+        The same, a row per factor and kind of parameter.
     parameters : xarray.Dataset
         Every parameter by itself, NaN where constant.
 
@@ -81,7 +81,7 @@ def diagnose(mc: MCMCPosterior) -> Diagnostics:
 
 
 def _worst(quantities: pandas.DataFrame) -> pandas.DataFrame:
-    """A line per subject, with the quantity that mixes worst."""
+    """A row per subject, with the quantity that mixes worst."""
     import pandas as pd
 
     lines = {}

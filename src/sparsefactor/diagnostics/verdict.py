@@ -1,4 +1,4 @@
-"""From measures to words: which chains disagree about what, and what to do."""
+"""The verdict on draws: which chains disagree about what, and what to do."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .quantities import Fault, faults, lines, quantities
 
 # 1.01 is the usual limit for one quantity; here it is held against the worst of thousands.
 R_HAT_LIMIT = 1.05
-ESS_PER_CHAIN = 50  # fewer, and R-hat itself cannot be trusted
+ESS_PER_CHAIN = 50  # fewer, and R-hat itself is unreliable
 NAMED = 3  # subjects that a verdict names one by one
 
 

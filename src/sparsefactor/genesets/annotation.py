@@ -20,7 +20,7 @@ GeneSets = Mapping[str, Iterable[str]] | str | PathLike[str]
 
 
 def read_gene_sets(path: str | PathLike[str]) -> dict[str, list[str]]:
-    """Gene sets of a GMT file: each line a name, a description and the genes, parted by tabs.
+    """Read gene sets from a GMT file: each line has a name, a description and the genes, separated by tabs.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def annotate(
     free: float = 0.1,
     min_size: int = 3,
 ) -> pd.DataFrame:
-    """Prior inclusion probabilities made of gene sets: a factor for each set, likely on its genes and hardly elsewhere.
+    """Turn gene sets into prior inclusion probabilities: a factor per set, likely on its genes and unlikely elsewhere.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def annotate(
     inside, outside : float
         Prior probability that a factor has a loading on a gene of its set, and on any other.
     n_free, free : int, float
-        So many factors without a set, for what the sets do not explain, and their inclusion probability.
+        Number of factors without a set, for what the sets do not explain, and their inclusion probability.
     min_size : int
         Sets with fewer genes among the features are left out.
 

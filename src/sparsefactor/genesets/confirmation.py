@@ -16,17 +16,17 @@ def confirm(p: VIPosterior | MCMCPosterior, annotation: pd.DataFrame, fdr: float
     p : posterior
         Of a fit with `Prior(inclusion=annotation)`.
     annotation : pandas.DataFrame
-        What `annotate` made.
+        The frame that `annotate` returned.
     fdr : float
         False discovery rate at which a feature counts as one of the factor's.
 
     Returns
     -------
     pandas.DataFrame
-        One line a factor, strongest first: factor (from 1), set, verdict, size (features of the set), kept, added and
+        A row per factor, strongest first: factor (from 1), set, verdict, size (features of the set), kept, added and
         dropped (how many), and added_features and dropped_features (lists, surest first). The verdict is "emptied"
-        where no feature of the set is found, "extended" where more features are added than false discoveries explain,
-        and else "confirmed"; factors without a set are "free".
+        if no feature of the set is found, "extended" if more features are added than false discoveries explain, and
+        else "confirmed"; factors without a set are "free".
 
     Examples
     --------

@@ -44,7 +44,7 @@ class Enrichment:
     table: pd.DataFrame
 
     def significant(self, fdr: float = 0.05) -> pd.DataFrame:
-        """The lines that either test finds.
+        """The rows that are significant by either test.
 
         Parameters
         ----------
@@ -63,9 +63,9 @@ class Enrichment:
         Parameters
         ----------
         fdr : float
-            A set is shown where a factor has it at this false discovery rate.
+            A set is shown if it is significant for a factor at this false discovery rate.
         most : int
-            Sets shown at most.
+            Maximum number of sets shown.
 
         Returns
         -------
@@ -79,10 +79,10 @@ class Enrichment:
 def enrich(p: VIPosterior | MCMCPosterior, gene_sets: GeneSets, *, fdr: float = 0.05, min_size: int = 3) -> Enrichment:
     """Test each factor's features against gene sets.
 
-    The overlap of the factor's features (`discoveries`) with a set is tested by the hypergeometric law, all features
-    of the fit being the background; and whether the set's features have larger loadings than others, in absolute
-    value, by their ranks (Wilcoxon, Mann and Whitney), which needs no threshold. Rates of false discovery
-    (Benjamini and Hochberg) are over all factors that are not empty and all sets.
+    Two tests: whether the factor's features (`discoveries`) overlap with a set more than by chance (hypergeometric;
+    the background is all features of the fit), and whether the set's features have larger absolute loadings than
+    others (Wilcoxon rank-sum, which needs no threshold). False discovery rates (Benjamini and Hochberg) are over all
+    factors that are not empty and all sets.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ ACROSS = 4  # panels beside each other
 
 
 def loadings(adata: Any, *, key: str = "sfa", n_features: int = 10, factors: Any = None) -> Figure:
-    """The strongest loadings of each factor as bars, faint where the factor's hold on the feature is doubtful.
+    """The strongest loadings of each factor as bars, faint where a feature is not included (p ≤ 0.5).
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def loadings(adata: Any, *, key: str = "sfa", n_features: int = 10, factors: Any
 
 
 def variance_explained(adata: Any, *, key: str = "sfa") -> Figure:
-    """What leaving each factor out would cost of the variance explained, as bars.
+    """The share of variance lost if a factor is removed, as bars.
 
     Parameters
     ----------

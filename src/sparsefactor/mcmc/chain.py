@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,11 @@ from numpy.typing import NDArray
 
 from ..gibbs.sweep import Gibbs, GibbsState
 from ..kernels.noise import stream_key
+from ..storage.checkpoint import Checkpoint, Folder, flatten, unflatten
 from ..storage.draws import Sink
-from .checkpoint import Checkpoint, flatten, unflatten, write
 from .temper import power
+
+PENDING = "pending/"  # draws that are on disk in the checkpoint alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +48,6 @@ class Chain:
         self.active = 0  # loadings of the last draw
         self.tally: Any = gibbs.engine.gibbs_tally()  # sum over kept draws of F'L', in the units of X
         self.state: GibbsState | None = None
-        self.generation = 0
 
     @property
     def kept(self) -> int:
@@ -105,32 +105,26 @@ class Chain:
 
     # ---- checkpoints ------------------------------------------------------------------------------------------
 
-    def save(self, folder: Path, run: str) -> None:
+    def save(self, run: Folder) -> None:
         """Write a checkpoint; what it does not hold is on disk before it."""
         assert self.state is not None
         self.sink.settle(self.number)
         pending = self.sink.pending(self.number, self.kept)
         arrays = {
-            **flatten(self.state._replace(rows=self.gibbs.engine.gibbs_fetch(self.state.rows))),
+            **flatten(self.state._replace(rows=self.gibbs.engine.gibbs_fetch(self.state.rows)), "state"),
             "signal": self.signal,
-            **{f"pending/{name}": values for name, values in pending.items()},
+            **{f"{PENDING}{name}": values for name, values in pending.items()},
         }
-        write(folder, Checkpoint(run, self.number, self.generation, self.sweep, self.log_joint, arrays))
-        self.generation += 1
+        run.save(f"chain-{self.number}", {"sweep": self.sweep, "log_joint": float(self.log_joint)}, arrays)
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Go on from a checkpoint: to the bit what the chain was when it was written."""
-        data, K = self.gibbs.data, self.gibbs.prior.K
-        engine = self.gibbs.engine
-        template = self.gibbs.start(np.zeros((data.n_features, K)), np.zeros((K, data.n_samples)))
-        template = template._replace(rows=engine.gibbs_fetch(template.rows))
-        state: GibbsState = unflatten(template, checkpoint.arrays)
+        """Resume from a checkpoint: to the bit what the chain was when it was written."""
+        engine, arrays = self.gibbs.engine, checkpoint.arrays
+        state: GibbsState = unflatten(GibbsState, arrays, "state")
         self.state = state._replace(rows=engine.gibbs_return(state.rows))
-        self.sweep, self.log_joint = checkpoint.sweep, checkpoint.log_joint
-        self.tally = engine.gibbs_tally_return(checkpoint.arrays["signal"])
-        self.generation = checkpoint.generation + 1
-        prefix = "pending/"
-        pending = {k.removeprefix(prefix): v for k, v in checkpoint.arrays.items() if k.startswith(prefix)}
+        self.sweep, self.log_joint = checkpoint.facts["sweep"], checkpoint.facts["log_joint"]
+        self.tally = engine.gibbs_tally_return(arrays["signal"])
+        pending = {name.removeprefix(PENDING): values for name, values in arrays.items() if name.startswith(PENDING)}
         self.sink.restore(self.number, self.kept, pending)
 
 

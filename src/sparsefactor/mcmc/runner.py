@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
 from ..engine.threads import available_cores, single_blas_thread
+from ..storage.checkpoint import Folder
 from .chain import Chain, Timer
 from .progress import Display
-from .run_folder import RunFolder
 from .watch import Watcher
 
 logger = logging.getLogger("sparsefactor")
@@ -39,7 +39,7 @@ def run_chains(
     n_jobs: int | None,
     display: Display,
     watcher: Watcher,
-    run: RunFolder | None,
+    run: Folder | None,
     checkpoint_seconds: float,
 ) -> None:
     """Bring every chain to its end.
@@ -75,7 +75,7 @@ def _run(
     chain: Chain,
     stop: threading.Event,
     watcher: Watcher,
-    run: RunFolder | None,
+    run: Folder | None,
     checkpoint_seconds: float,
 ) -> None:
     with single_blas_thread():  # this thread's own, where a BLAS has one for each
@@ -83,7 +83,7 @@ def _run(
 
 
 def _advance(
-    chain: Chain, stop: threading.Event, watcher: Watcher, run: RunFolder | None, checkpoint_seconds: float
+    chain: Chain, stop: threading.Event, watcher: Watcher, run: Folder | None, checkpoint_seconds: float
 ) -> None:
     timer = Timer(checkpoint_seconds)
     while not chain.done and not stop.is_set():
@@ -99,12 +99,12 @@ def _advance(
         except BaseException:  # of the caller's function: the chain itself is whole
             stop.set()
             if run is not None:
-                chain.save(run.checkpoints, run.token)
+                chain.save(run)
             raise
         if run is not None and timer.due() and not chain.done:
-            chain.save(run.checkpoints, run.token)
+            chain.save(run)
     if chain.done:
         chain.sink.finish(chain.number, chain.kept)
         logger.info("chain %d: done, log joint %.3f", chain.number, chain.log_joint)
     if run is not None:
-        chain.save(run.checkpoints, run.token)
+        chain.save(run)

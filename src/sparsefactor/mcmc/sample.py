@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import seed_number
+from ..checks import seed_number, with_name_hints
 from ..diagnostics import SamplingWarning
 from ..engine.readers import reader_for
 from ..engine.threads import single_blas_thread
@@ -21,7 +21,7 @@ from ..posterior import MCMCPosterior, Posterior
 from ..preparation import prepared
 from ..progress import Bars, is_shown
 from ..start import Start
-from ..storage.folder import resolve
+from ..storage.checkpoint import resolve
 from .clock import Clock
 from .options import Options
 from .stretches import stretches_of
@@ -29,6 +29,7 @@ from .until import run_until
 from .watch import Callback, Watcher
 
 
+@with_name_hints
 def sample(
     X: Any,
     prior: Prior | None = None,

@@ -18,12 +18,11 @@ from ..posterior import Labels, MCMCPosterior
 from ..progress import Bars
 from ..record import record_of
 from ..start import Start, StartMaker, own_start
+from ..storage.checkpoint import RUN, Folder
 from ..storage.draws import Layout, MemoryDraws, Sink
-from ..storage.result import read_result, save_result, with_draws
 from ..vi.modules import one_module
 from . import run_folder
 from .chain import Chain
-from .checkpoint import Checkpoint
 from .clock import Clock, Deadline
 from .cut import cut
 from .dispersed import optimum_start, searched_start
@@ -32,7 +31,7 @@ from .finish import Draws, Signal, posterior
 from .look import Done, Stretch
 from .options import Options
 from .progress import Display
-from .run_folder import RunFolder
+from .run_folder import finished
 from .runner import run_chains, threads_per_chain
 from .watch import Watcher
 
@@ -106,34 +105,27 @@ def sample_to(
 ) -> Stretch | Done:
     """Begin the run at `path`, or go on with it; held: what is let go of when all has been made of it."""
     settings = options.settings(gibbs.data, prior, gibbs.engine.name)
-    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
-        begin = list(chain_starts(gibbs, prior, options, watcher, bars, call, clock))
-
-        def save_starts(run: RunFolder) -> None:
-            for chain in started(gibbs, options, run.draws(layout, options.n_chains, options.n_draws), begin):
-                chain.save(run.checkpoints, run.token)
-
-        run_folder.create(path, layout.chunk, options.n_draws, settings, save_starts)
-    run = run_folder.reopen(path, settings)
-    done = finished(run, options.n_draws)  # before the lock: what is only read may lie on a read-only disk
+    # Before the lock: what is only read may lie on a read-only disk.
+    done = finished(Folder.find(path, RUN, settings), options.n_draws)
     if done is not None:
         return Done(done)
-    held.enter_context(run_folder.sole_writer(path))
+    sizes = {"chunk": layout.chunk, "n_draws": options.n_draws}
+    run = held.enter_context(Folder.open(path, RUN, settings, sizes, options.force))
     done = finished(run, options.n_draws)  # perhaps by a process that held the lock until now
     if done is not None:
         return Done(done)
-    sink = run.draws(layout, options.n_chains, options.n_draws)
-
-    def check(found: list[Checkpoint]) -> None:
-        """What waits in a checkpoint is written again; all draws before it must be whole."""
-        sink.check([options.plan.kept(checkpoint.sweep) // run.chunk * run.chunk for checkpoint in found])
-
-    checkpoints = run_folder.extend(run, options.n_draws, options.force, check)
-    chains = [new_chain(number, gibbs, options, sink, call) for number in range(options.n_chains)]
-    for chain in chains:
-        chain.restore(checkpoints.pop(0))
-        if chain.sweep:
-            logger.info("chain %d: goes on at sweep %d of %d", chain.number, chain.sweep, chain.plan.n_sweeps)
+    sink, checkpoints = run_folder.resume(run, layout, options.plan)
+    if None in checkpoints:
+        starts = chain_starts(gibbs, prior, options, watcher, bars, call, clock)
+        chains = started(gibbs, options, sink, list(starts), call)
+    else:
+        chains = [new_chain(number, gibbs, options, sink, call) for number in range(options.n_chains)]
+    for chain, checkpoint in zip(chains, checkpoints, strict=True):
+        if checkpoint is None:
+            chain.save(run)
+        else:
+            chain.restore(checkpoint)
+            logger.info("chain %d: resumed at sweep %d of %d", chain.number, chain.sweep, chain.plan.n_sweeps)
     with clock.sweeping(chains):
         run_chains(chains, options.n_jobs, Display(chains, bars), watcher, run, options.checkpoint_seconds)
     draws, signals = found(chains, sink, watcher)
@@ -142,22 +134,11 @@ def sample_to(
     def make(own: Draws) -> MCMCPosterior:
         result = made(own)
         if own is sink:  # a run that was stopped is not done
-            save_result(result, path, run.token)
+            result = run.save_result(result)
+            sink.remove()
         return result
 
     return Stretch(options.n_draws, sink, draws, make)
-
-
-def finished(run: RunFolder, n_draws: int) -> MCMCPosterior | None:
-    """What the run found, where it is done with this many draws."""
-    if not run.result.exists():
-        return None
-    try:
-        result = read_result(run.path, run.token)
-        return with_draws(result, run.path, run.token, run.chunk) if result.permutations.shape[1] == n_draws else None
-    except ValueError as problem:
-        logger.warning("the result of a run is made again from its draws: %s", problem)
-        return None
 
 
 def new_chain(number: int, gibbs: Gibbs, options: Options, sink: Sink, call: Call | None) -> Chain:

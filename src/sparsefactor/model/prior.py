@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..checks import checked_count
+from ..checks import checked_count, with_name_hints
 from ..computed import computed
 from ..data import Data
 from ..groups import PartOfGroups, checked_groups, distinct_labels, matched, numbered
@@ -333,3 +333,6 @@ class Prior:
                         f"the rows of inclusion must be named as the features of X; row {at} is {names[at]!r}, the "
                         f"feature {own[at]!r}; reorder it: inclusion.loc[X.columns]"
                     )
+
+
+Prior.__init__ = with_name_hints(Prior.__init__, "Prior")  # type: ignore[method-assign]

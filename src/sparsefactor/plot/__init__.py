@@ -8,6 +8,7 @@ returned, and mc what `sample(X, ...)` did.
 
 from .chains import rank as rank
 from .chains import trace as trace
+from .correlation import factor_correlation as factor_correlation
 from .data import data_heatmap as data_heatmap
 from .data import data_scatter as data_scatter
 from .data import variance_by_sample as variance_by_sample
@@ -40,6 +41,7 @@ KINDS = {
     "activations": activations,
     "scatter": scatter,
     "structure": structure,
+    "factor_correlation": factor_correlation,
     "variance_explained": variance_explained,
     "variance_by_group": variance_by_group,
     "elbo": elbo,
@@ -63,6 +65,7 @@ __all__ = [
     "data_scatter",
     "elbo",
     "factor_bars",
+    "factor_correlation",
     "heatmap",
     "inclusion_heatmap",
     "loadings",

@@ -1,9 +1,11 @@
-"""What all pictures share: where they are drawn, names that fit, colours that can be told apart."""
+"""What all plots have in common: axes, names that fit, colours that can be distinguished."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +30,7 @@ NUMBER_MAP = "viridis"  # colours of samples by a number
 MOST_NAMES = 60  # names on an axis; more would overlap
 LONGEST_NAME = 28  # characters
 END_OF_NAME = 10  # of them
+_off_screen: ContextVar[bool] = ContextVar("off_screen", default=False)
 MOST_PIXELS = 1200  # a panel has fewer pixels than this either way, at any usual resolution
 
 
@@ -43,7 +46,7 @@ def axes_for(ax: Axes | None, size: tuple[float, float]) -> Axes:
 
 
 def new_figure(size: tuple[float, float]) -> Figure:
-    """A figure that belongs to whoever holds it; pyplot does not know it."""
+    """A figure that pyplot does not manage."""
     if in_notebook():
         import matplotlib.pyplot as plt  # noqa: F401 - it teaches the notebook to show figures
     from matplotlib.figure import Figure
@@ -51,8 +54,20 @@ def new_figure(size: tuple[float, float]) -> Figure:
     return Figure(figsize=size, layout="constrained")
 
 
+@contextmanager
+def off_screen() -> Iterator[None]:
+    """Make figures for a file: pyplot does not keep them, and a notebook does not show them."""
+    before = _off_screen.set(True)
+    try:
+        yield
+    finally:
+        _off_screen.reset(before)
+
+
 def in_notebook() -> bool:
-    """Whether somebody looks at pictures as they come: a notebook, or a session that has imported pyplot."""
+    """Whether figures are shown as they are made: in a notebook, or once pyplot was imported."""
+    if _off_screen.get():
+        return False
     if "matplotlib.pyplot" in sys.modules:
         return True
     shell = sys.modules.get("IPython")

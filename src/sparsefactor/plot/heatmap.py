@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import checked_choice
-from ..frames import INCLUDED, standardized_loadings
+from ..frames import INCLUDED
 from .base import DIVERGING, MOST_NAMES, SEQUENTIAL, axes_for, checked, enlarged, named_ticks, shown_factors, unit_size
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def heatmap(
     checked_choice("what", what, LABELS)
     factors = shown_factors(p)
     chosen = p.inclusion_prob if what == "inclusion" else p.loadings_mean
-    values = (standardized_loadings(p) if what == "standardized" else chosen)[:, factors]
+    values = (p.standardized_loadings if what == "standardized" else chosen)[:, factors]
     order = feature_order(p) if cluster else np.arange(len(values))
     G, K = values.shape
     ax = axes_for(ax, (unit_size(K, 0.32, 4.2, 13.0), unit_size(min(G, MOST_NAMES), 0.16, 3.6, 11.0)))

@@ -1,4 +1,4 @@
-"""What inference returns: two posteriors that answer the same questions. Imports no inference."""
+"""What inference returns: two posteriors with the same methods. Imports no inference."""
 
 from .base import Posterior as Posterior
 from .labels import CORRELATION_DIMS as CORRELATION_DIMS

@@ -1,7 +1,4 @@
-"""What a posterior is asked beyond its own means: new samples, missing entries, densities, discoveries.
-
-The answers are in `questions/`, which is imported when it is asked.
-"""
+"""Methods for new samples, missing entries, densities and discoveries; `questions/` has the code, imported on use."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Asking:
-    """The methods that put questions."""
+    """Prediction, imputation, densities and discoveries."""
 
     def transform(self, X: Any, return_sd: bool = False, covariates: Any = None, client: Any = None) -> Any:
         """Activations of new samples, with any pattern of missing entries; for training samples, the fit's own.

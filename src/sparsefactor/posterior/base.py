@@ -1,4 +1,4 @@
-"""The questions that both posteriors answer."""
+"""What both posteriors have in common: means, tables, files, plots, variance explained."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Posterior(Asking):
-    """The questions both posteriors answer. Shapes: see the table of words in docs/index.md."""
+    """The attributes and methods of both posteriors."""
 
     prior: Prior
     labels: Labels
@@ -42,8 +42,8 @@ class Posterior(Asking):
     fit_sums: FitSums | None = field(default=None, repr=False)  # what variance_explained needs of the data
     record: dict[str, Any] = field(default_factory=dict, repr=False)  # version, date and settings
     # Correlations of the factors, (n_factors, n_factors), and their uncertainty; the identity where the prior has none.
-    factor_correlation_mean: Array | None = field(default=None, repr=False)
-    factor_correlation_sd: Array | None = field(default=None, repr=False)
+    factor_correlation_mean: Array = field(default=None, repr=False)  # type: ignore[arg-type]
+    factor_correlation_sd: Array = field(default=None, repr=False)  # type: ignore[arg-type]
 
     def __post_init__(self) -> None:
         if self.factor_correlation_mean is None:
@@ -113,7 +113,7 @@ class Posterior(Asking):
         Parameters
         ----------
         covariates : bool
-            Whether what known covariates explain is kept; without it, samples are as if these were at their mean.
+            Whether to include what known covariates explain; if not, samples are as if these were at their mean.
 
         Returns
         -------
@@ -131,7 +131,9 @@ class Posterior(Asking):
         values = self.predicted(checked_flag("covariates", covariates))
         return like_input(values, labels.container, labels.sample_names, labels.feature_names)
 
-    def to_frame(self, what: str) -> pandas.DataFrame:
+    def to_frame(
+        self, what: str, *, standardized: bool = False, sort: bool = False, cutoff: float = 0.0
+    ) -> pandas.DataFrame:
         """One of the results as a pandas frame with names.
 
         Parameters
@@ -139,8 +141,14 @@ class Posterior(Asking):
         what : str
             "loadings", "loadings_sd", "inclusion" (features by factors), "sorted_loadings" (standardised, features
             grouped by their strongest factor, NaN below 0.3), "activations", "activations_sd" (samples by factors),
-            "reconstruction" (samples by features), "features" (a row per feature), "discoveries", "summary", and
-            "trials" or "diagnostics".
+            "reconstruction" (samples by features), "features" (a row per feature), "factor_correlation", "discoveries",
+            "summary", and "trials" or "diagnostics".
+        standardized : bool
+            Loadings in standard deviations of the feature for one of the factor's scores.
+        sort : bool
+            Loadings of features grouped by their strongest factor, without empty factors.
+        cutoff : float
+            Loadings smaller than this in absolute value are NaN.
 
         Returns
         -------
@@ -153,10 +161,11 @@ class Posterior(Asking):
         >>> p = sf.fit_vi(sim.X, sf.Prior(n_factors=2), n_trials=2)
         >>> list(p.to_frame("loadings").columns)
         ['factor 1', 'factor 2']
+        >>> table = p.to_frame("loadings", standardized=True, sort=True, cutoff=0.3)
         """
         from ..frames import to_frame
 
-        return to_frame(self._self(), what)
+        return to_frame(self._self(), what, standardized=standardized, sort=sort, cutoff=cutoff)
 
     def summary(self) -> pandas.DataFrame:
         """A row per factor, numbered from 1.

@@ -36,9 +36,9 @@ class Verdict:
     --------
     >>> import sparsefactor as sf
     >>> sim = sf.simulate(n_features=40, n_samples=30, inclusion=[0.5, 0.2], snr=4, seed=0)
-    >>> verdict = sf.fit_vi(sim.X, n_factors=2, max_iter=1, n_trials=1).verdict  # doctest: +SKIP
-    >>> verdict.level, verdict.remedies  # doctest: +SKIP
-    ('bad', ('raise max_iter, or pass a larger tol',))
+    >>> verdict = sf.fit_vi(sim.X, n_factors=2).verdict
+    >>> verdict.level, verdict.sentence, verdict.remedies
+    ('good', 'The fit converged.', ())
     """
 
     level: Level

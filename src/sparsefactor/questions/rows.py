@@ -56,7 +56,7 @@ def each_draw(p: MCMCPosterior, most: int | None = None) -> Iterator[Draw]:
 
 def correlation_root(prior: Prior, correlation: Array) -> Array:
     """(K, K) a root of the factors' correlation matrix: root root'; the identity where factors are uncorrelated."""
-    return np.linalg.cholesky(correlation) if prior.correlated else np.eye(len(correlation))
+    return np.asarray(np.linalg.cholesky(correlation) if prior.correlated else np.eye(len(correlation)))
 
 
 def feature_blocks(G: int, K: int) -> Iterator[slice]:

@@ -1,4 +1,4 @@
-"""Figures as parts of a page: drawn by `plot`, kept as SVG in the page itself, with words for who cannot see them."""
+"""Figures as parts of a page: drawn by `plot`, embedded as SVG, with a text alternative."""
 
 from __future__ import annotations
 

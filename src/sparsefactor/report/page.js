@@ -47,7 +47,6 @@ function sortable(columns, rows, options) {
   return { node, set: (next) => { state.rows = next; draw(); } };
 }
 const RENDER = {
-  text: (s) => [el("p", { text: s.text })],
   claims(s) {
     const cell = (entry) => el("td", {}, el("span", { class: "verdict " + entry.kind, text: entry.word }), " ", entry.text);
     const head = el("tr", {}, ...["claim of the paper", "as in the paper", "this package's default"].map((text) => el("th", { scope: "col", text })));
@@ -66,7 +65,7 @@ const RENDER = {
   },
   verdict: (s) => [
     el("p", { class: "verdict-box " + s.level }, el("strong", { text: s.label + " " }), s.text),
-    ...s.lines.map((text) => el("p", { text })),
+    ...s.lines.map((text) => el("p", { text: text.replaceAll(" -", " \u2212") })),  // a minus sign stays with its name
   ],
   figure(s) {
     const source = "data:image/svg+xml;base64," + s.image;

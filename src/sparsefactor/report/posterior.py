@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ..frames import CUTOFF, INCLUDED, included, sorted_loadings, strongest
+from ..frames import CUTOFF, included, sorted_loadings, strongest
 from ..names import shown
+from ..plot.base import off_screen
 from ..posterior import MCMCPosterior, VIPosterior
-from ..words import about, percent, plural, stability_text, story
+from ..standardized import SALIENT, salient
+from ..words import EXPLAINED, about, percent, plural, stability_text, story
 from . import sections
 from .figures import figure
 from .page import render
@@ -26,11 +28,18 @@ def posterior_page(
     spelt: Callable[[str], str] = str,
 ) -> str:
     """One page for a posterior of either kind. spelt: settings in remedies as the reader writes them; as in Python."""
+    with off_screen():
+        page = posterior_sections(p, spelt)
     G, N, K = len(p.feature_names), len(p.sample_names), p.n_factors
     method = "variational inference" if isinstance(p, VIPosterior) else "Gibbs sampling"
+    return render(title, f"{N:,} samples, {G:,} features, {K} factors, by {method}", page)
+
+
+def posterior_sections(p: VIPosterior | MCMCPosterior, spelt: Callable[[str], str]) -> list[Section]:
+    """The sections of the page, in order."""
     verdict = p.verdict
     shares = p.variance_explained(by="factor")
-    page = [
+    return [
         sections.verdict(
             "Verdict and summary",
             verdict.level,
@@ -42,8 +51,7 @@ def posterior_page(
         sections.table(
             "Factors at a glance",
             factor_rows(p),
-            "Share: variance lost if the factor is removed. A feature is included if its probability exceeds "
-            f"{INCLUDED}. "
+            f"{EXPLAINED} "
             + (
                 "Stability: how many of the other restarts found the factor."
                 if isinstance(p, VIPosterior)
@@ -69,15 +77,32 @@ def posterior_page(
             note="Choose a factor; search features by name; click a column heading to sort.",
         ),
         *heatmaps(p),
+        *correlations(p),
         *(vi_sections(p) if isinstance(p, VIPosterior) else mcmc_sections(p)),
         sections.table("Settings and data", about(p)),
     ]
-    return render(title, f"{N:,} samples, {G:,} features, {K} factors, by {method}", page)
+
+
+def correlations(p: VIPosterior | MCMCPosterior) -> list[Section]:
+    """The correlations of the factors, where they were learnt and there are two."""
+    used = np.flatnonzero(~p.empty)
+    if not p.prior.correlated or len(used) < 2:
+        return []
+    values = np.asarray(p.factor_correlation_mean)
+    told = "; ".join(f"{k + 1} and {l + 1}: {values[k, l]:.2f}" for n, k in enumerate(used) for l in used[n + 1 :])
+    return [
+        figure(
+            "Correlations of the factors",
+            p.plot.factor_correlation(),
+            f"Heatmap of the correlations of factors {told}",
+            "Correlations of the factors' scores in the population, as the model estimates them.",
+        )
+    ]
 
 
 def factor_rows(p: VIPosterior | MCMCPosterior) -> list[dict[str, Any]]:
     """A row per factor: share of variance, features included, the strongest of them, and how certain it is."""
-    share, empty, count = p.variance_explained(by="factor"), p.empty, included(p)
+    share, empty, count, salient_count = p.variance_explained(by="factor"), p.empty, included(p), salient(p)
     r_hat = p.summary()["r_hat"].to_numpy() if isinstance(p, MCMCPosterior) else None
     rows: list[dict[str, Any]] = []
     for k in range(p.n_factors):
@@ -85,6 +110,7 @@ def factor_rows(p: VIPosterior | MCMCPosterior) -> list[dict[str, Any]]:
             "factor": k + 1,
             "share of variance (%)": 0.0 if empty[k] else 100 * float(share[k]),
             "features included (p > 0.5)": int(count[k]),
+            f"salient (|loading| >= {SALIENT})": int(salient_count[k]),
             "strongest features": "empty" if empty[k] else ", ".join(map(shown, strongest(p, k))),
         }
         if r_hat is not None:

@@ -20,15 +20,12 @@ if TYPE_CHECKING:
 Section = dict[str, Any]
 
 MOST_HEATMAP_ROWS = 800
-MOST_ROWS, FIRST_ROWS = 2000, 100  # of the matrix of loadings: in the page, and shown at first
+MOST_ROWS = 300  # of the matrix of loadings
+ROWS_OF_A_FACTOR = 10  # where there are more
 LONGEST_NAME = 200  # characters
 ALIKE = 0.5  # numbers that differ by less than this share of the largest are told apart by their later digits
 MOST_DECIMALS = 3  # a thousandth of a nat, or of an R-hat, is as fine as anyone reads
 MOST_LOADINGS = 1_500_000  # numbers of a factor table that a page may carry; beyond, features with no part are left out
-
-
-def text(title: str, words: str) -> Section:
-    return {"kind": "text", "title": title, "text": words}
 
 
 def verdict(title: str, level: Level, sentence: str, details: str, lines: Sequence[str]) -> Section:
@@ -68,25 +65,25 @@ def table(title: str, rows: Sequence[Mapping[str, Any]], note: str = "") -> Sect
 def loadings(title: str, frame: pandas.DataFrame, cutoff: float) -> Section:
     """The matrix of `frames.sorted_loadings`, its cells shaded by size; features without a loading are left out."""
     kept = frame.dropna(how="all")
-    without, most = len(frame) - len(kept), MOST_ROWS // max(frame.shape[1], 1)
+    without = len(frame) - len(kept)
     note = (
         "Standardised loadings. Features are grouped by their strongest factor, strongest first; loadings below "
         f"{cutoff:g} are blank."
     )
     if without:
-        note += f" {without:,} feature{'s' * (without > 1)} without a loading of {cutoff:g} left out."
+        note += f" Left out: {without:,} feature{'s' * (without > 1)} without a loading of {cutoff:g}."
     if len(kept) > MOST_ROWS:
         group = np.nanargmax(np.abs(kept.to_numpy()), axis=1)
         rank = np.arange(len(group)) - np.searchsorted(group, group)  # groups are sorted
-        note += f" Of {len(kept):,} others, up to {most:,} of each factor are shown."
-        kept = kept[rank < most]
+        note += f" Of {len(kept):,} others, the {ROWS_OF_A_FACTOR} strongest of each factor are shown."
+        kept = kept[rank < ROWS_OF_A_FACTOR]
     columns = [{"name": str(name), "number": True, "decimals": 2, "shade": True} for name in kept.columns]
     rows = [
         [shown(name, LONGEST_NAME), *map(_plain, row)] for name, row in zip(kept.index, kept.to_numpy(), strict=True)
     ]
     return {
         "kind": "table", "title": title, "note": note, "columns": [{"name": "feature", "number": False}, *columns],
-        "rows": rows, "limit": FIRST_ROWS,
+        "rows": rows, "limit": len(rows),
     }  # fmt: skip
 
 

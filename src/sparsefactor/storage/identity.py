@@ -34,7 +34,6 @@ def prior_digest(prior: Prior) -> str:
     left_out = {"inclusion", "groups", "factor_names", "parallel_analysis"} | (
         {"n_modules"} if prior.n_modules == 1 else set()
     )
-    left_out |= set() if prior.correlated else {"factor_correlation"}
     given += [] if prior.groups is None else [np.asarray(prior.groups)]
     named = {f.name: getattr(prior, f.name) for f in fields(prior) if f.name not in left_out}
     named |= {

@@ -14,7 +14,16 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from ..checks import check_watching, checked_choice, checked_count, checked_flag, checked_number, is_number, seed_number
+from ..checks import (
+    check_watching,
+    checked_choice,
+    checked_count,
+    checked_flag,
+    checked_number,
+    is_number,
+    seed_number,
+    with_name_hints,
+)
 from ..engine import build_engine
 from ..engine.readers import jobs_on, reader_for
 from ..engine.threads import single_blas_thread
@@ -26,8 +35,9 @@ from ..preparation import prepared
 from ..progress import Bars, is_shown
 from ..record import record_of
 from ..start import INITS, Start, checked_init
+from ..storage.checkpoint import FIT, Folder, resolve
 from .cavi import CAVI
-from .checkpoint import Checkpoints, FitFolder, identity_of
+from .checkpoint import Checkpoints, identity_of
 from .executors import Serial, choose_executor
 from .modules import in_modules, moduled, one_module, under_modules
 from .prune import pruned
@@ -110,6 +120,7 @@ class Options:
         return Tolerance(TIGHT if isinstance(self.tol, str) else self.tol, self.rtol)
 
 
+@with_name_hints
 def fit_vi(
     X: Any,
     prior: Prior | None = None,
@@ -174,8 +185,8 @@ def fit_vi(
         Maximum number of iterations of a restart.
     tol, rtol : float
         A climb ends when an iteration changes the ELBO by less than tol nats, or rtol times its size. "auto" is 1e-6;
-        but 0.1 nats a sample for a single restart under a prior that learns inclusion, where later iterations decide on
-        a sparse pattern that other samples do not confirm.
+        but 0.1 nats a sample (less in wide data) for a single restart under a prior that learns inclusion, where later
+        iterations decide on a sparse pattern that other samples do not confirm.
     race : bool
         With several restarts, drop the worst early, so that only the best run to convergence.
     accelerate : bool
@@ -281,13 +292,14 @@ def fit_vi(
         )
         if options.path is None:
             return _fit(engine, prior, options, bars, jobs)
-        with FitFolder.open(options.path, identity_of(engine, prior, options)) as folder:
-            done = folder.result()
+        with Folder.open(resolve(options.path), FIT, identity_of(engine, prior, options), {}) as folder:
+            done: VIPosterior | None = folder.result()
             if done is not None:
                 return done
             result = _fit(engine, prior, options, bars, checkpoints=Checkpoints(folder, options.checkpoint_seconds))
             if result.record["search"]["ended"] == "complete":
                 folder.save_result(result)
+                folder.remove_checkpoints()
             return result
 
 

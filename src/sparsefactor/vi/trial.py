@@ -213,8 +213,9 @@ class Trial:
                     self.status = None
                 self.thinned = True
         self.advance(max_iter, tolerance)
-        shears = seed is not None and self.momentum is not None and not self.cavi.fixed.correlation_df
-        while shears and self.iterations < max_iter and not self.finished:
+        if self.momentum is None or self.cavi.prior.correlated:  # shears are for uncorrelated factors
+            seed = None
+        while seed is not None and self.iterations < max_iter and not self.finished:
             with self.unsaved():
                 self.finished = not self.shear(max_iter, tolerance, [*seed, self.rounds], kicks)
                 self.rounds += 1

@@ -18,7 +18,7 @@ COMPILING = (
 TASK = "Compiling"
 
 
-class CompileProgress(event.Listener):  # type: ignore[misc]
+class CompileProgress(event.Listener):
     """Counts kernels from Numba's events, which come under its compiler lock and hence from one thread at a time."""
 
     def __init__(self) -> None:
@@ -36,20 +36,18 @@ class CompileProgress(event.Listener):  # type: ignore[misc]
 
     def on_end(self, compiled: Any) -> None:
         if is_kernel(compiled.data["dispatcher"]):
+            self.done += 1
             self.depth -= 1
-            self.count()
-
-    def count(self) -> None:
-        """A kernel is ready: compiled, or loaded from disk for one that is being compiled."""
-        self.done += 1
-        if self.depth > 0:
             self.report()
-        elif self.done <= self.total:  # with the outermost kernel all are ready
-            self.done = self.total
+
+    def count_loaded(self) -> None:
+        """Count a kernel that was loaded from disk, where it is needed by one that is being compiled."""
+        if self.depth > 0:
+            self.done += 1
             self.report()
 
     def report(self) -> None:
-        # Some kernels are compiled for several types, and none is the last while the outermost is not ready.
+        # Some kernels are compiled for several types; all are done with the outermost, and not before.
         done = min(self.done, self.total - 1) if self.depth else self.total
         report_progress(TASK, done, self.total, time.monotonic() - self.begin)
 

@@ -80,7 +80,7 @@ class KernelCache(caching.FunctionCache):
             _warn(self.cache_path, problem)
             self._attempt(self.flush)  # what is compiled now takes its place
         if found is not None:
-            compile_progress.count()
+            compile_progress.count_loaded()
         return found
 
     def save_overload(self, sig: Any, data: Any) -> None:

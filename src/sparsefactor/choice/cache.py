@@ -1,6 +1,6 @@
-"""What fits found before, on disk: one small file each, under a digest of all that decides it.
+"""Results of finished fits on disk: one small file each, named by a digest of everything that decides the result.
 
-Beside it lies where the fit ended, for as long as the next one may start from there.
+The solution of a fit is stored beside it while the next one may start from there.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from .hidden import Laid
 
 
 def digest(laid: Laid, *settings: Any) -> str:
-    """Of all that decides a result, but for prior and mask."""
+    """Of everything that decides a result except prior and mask."""
     known = (laid.digest(), laid.shape, laid.features.tolist(), __version__, *settings)
     return hashlib.sha256(repr(known).encode()).hexdigest()
 
 
-def told_apart(value: Any) -> Any:
-    """Settings with every number of their arrays and frames: what is printed of a long one leaves some out."""
+def all_values(value: Any) -> Any:
+    """Settings with every number of their arrays and frames, which a printed one may abbreviate."""
     if isinstance(value, dict):
-        return {name: told_apart(inner) for name, inner in value.items()}
+        return {name: all_values(inner) for name, inner in value.items()}
     if hasattr(value, "to_dict") or hasattr(value, "to_dicts"):  # of pandas, and of polars
         index = list(getattr(value, "index", ()))
         return (type(value).__name__, [str(name) for name in index], np.asarray(value).tolist())
@@ -38,7 +38,7 @@ def told_apart(value: Any) -> Any:
 
 
 def key(base: str, prior: Prior, mask: int, before: str) -> str:
-    """Of one fit; before: the key of the one that it starts from."""
+    """The key of one fit; before: that of the fit it starts from."""
     found = hashlib.sha256(f"{base} {mask} {before}".encode())
     for field in fields(Prior):
         value = getattr(prior, field.name)
@@ -46,7 +46,7 @@ def key(base: str, prior: Prior, mask: int, before: str) -> str:
     return found.hexdigest()[:32]
 
 
-def kept(file: Path) -> dict[str, Any] | None:
+def read_result(file: Path) -> dict[str, Any] | None:
     try:
         found = json.loads(file.read_text())
     except (OSError, ValueError):
@@ -54,14 +54,14 @@ def kept(file: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def keep(file: Path, found: dict[str, Any]) -> None:
-    """Whole or not at all."""
+def write_result(file: Path, found: dict[str, Any]) -> None:
+    """Write a result atomically."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with open_replacing(file, durable=False) as stream:
         stream.write(json.dumps(found).encode())
 
 
-def kept_end(file: Path) -> Start | None:
+def read_end(file: Path) -> Start | None:
     try:
         with np.load(file, allow_pickle=False) as found:
             return Start("neighbour", found["L"], found["F"])
@@ -69,7 +69,7 @@ def kept_end(file: Path) -> Start | None:
         return None
 
 
-def keep_end(file: Path, end: Start) -> None:
+def write_end(file: Path, end: Start) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     with open_replacing(file, durable=False) as stream:
         np.savez(stream, L=end.L, F=end.F)
