@@ -129,7 +129,7 @@ def test_all_that_may_decide_a_draw_is_in_the_digest_that_guards_a_resume() -> N
 
     neutral = {
         "annotated", "atomic", "checks", "computed", "containers", "diagnostics", "errors", "frames", "hdf5",
-        "heywood", "jobs", "names", "notices", "outliers",
+        "executors", "heywood", "names", "notices", "outliers",
         "parallel_analysis", "posterior", "progress", "questions",
         "record", "storage", "version", "words",
     }  # fmt: skip

@@ -18,6 +18,7 @@ from ..checks import check_watching, checked_choice, checked_count, checked_flag
 from ..engine import build_engine
 from ..engine.readers import jobs_on, reader_for
 from ..engine.threads import single_blas_thread
+from ..executors import Serial, Shared
 from ..kernels.protocol import Engine
 from ..model import Prior
 from ..notices import warn
@@ -28,12 +29,12 @@ from ..record import record_of
 from ..start import INITS, Start, checked_init
 from .cavi import CAVI
 from .checkpoint import Checkpoints, FitFolder, identity_of
-from .executors import Serial, choose_executor
 from .modules import in_modules, moduled, one_module, under_modules
 from .prune import pruned
 from .result import elbo_shift, mean_signal, posterior
 from .rounding import all_rounding
 from .search import RESTARTS, TIGHT, Search
+from .tasks import Tasks, choose_executor
 from .trial import THIN_AFTER, Tolerance, Trial
 from .watch import Callback, Stopped, Watcher
 
@@ -320,7 +321,7 @@ def search_on(
     prior: Prior,
     options: Options,
     bars: Bars | None = None,
-    jobs: Any | None = None,
+    jobs: Shared | None = None,
     over: Callable[[], bool] | None = None,
     checkpoints: Checkpoints | None = None,
 ) -> Found:
@@ -346,7 +347,7 @@ def _search_on(
     prior: Prior,
     options: Options,
     bars: Bars | None,
-    jobs: Any | None,
+    jobs: Shared | None,
     over: Callable[[], bool] | None,
     checkpoints: Checkpoints | None,
 ) -> Found:
@@ -357,8 +358,8 @@ def _search_on(
     # Modules are found by inclusions, which must have converged for that.
     early = prior.n_modules == 1
     # With checkpoints in this thread alone: they must not be written while another thread changes a state.
-    executor = Serial() if checkpoints is not None else choose_executor(cavi, watcher, jobs)
-    search = Search(cavi, options, watcher, executor, may_stop_early=early)
+    tasks = Tasks(Serial()) if checkpoints is not None else choose_executor(cavi, watcher, jobs)
+    search = Search(cavi, options, watcher, tasks, may_stop_early=early)
     if checkpoints is not None:
         checkpoints.follow(search)
     averaged, ended = trials, None
@@ -407,7 +408,7 @@ def _fit(
     prior: Prior,
     options: Options,
     bars: Bars | None,
-    jobs: Any | None = None,
+    jobs: Shared | None = None,
     checkpoints: Checkpoints | None = None,
 ) -> VIPosterior:
     winner, trials, averaged, status, facts = search_on(engine, prior, options, bars, jobs, None, checkpoints)
