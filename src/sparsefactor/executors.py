@@ -10,9 +10,10 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, CancelledError, Executor, Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import is_dataclass
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from .version import __version__
 ANSWER_SECONDS = 30.0  # in which workers say which version they have
 WAIT_SECONDS = 0.1  # at a time: some systems do not interrupt a longer wait
 LOST_SECONDS = 120.0  # without any worker, after which a cluster is given up
+CONFIGURING = Lock()  # Dask's configuration is the process's
 
 
 class Serial(Executor):
@@ -67,11 +69,16 @@ class Dask(Executor):
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """name=: of the task, for those who watch the cluster."""
         key = task_name(kwargs.pop("name", "") or fn.__name__)
-        future: Future[Any] = self.executor.submit(call_aligned, fn, *args, key=key, **kwargs)
+        with sending(self.client):
+            future: Future[Any] = self.executor.submit(call_aligned, fn, *args, key=key, **kwargs)
         return future
 
     def map(self, fn: Callable[..., Any], *iterables: Iterable[Any], name: str = "", **_: Any) -> Iterator[Any]:
-        return iter(results([self.submit(fn, *own, name=name) for own in zip(*iterables, strict=True)]))
+        return iter(self.results([self.submit(fn, *own, name=name) for own in zip(*iterables, strict=True)]))
+
+    def results(self, futures: Sequence[Future[Any]]) -> list[Any]:
+        """As `results`, of tasks on a cluster that may be lost."""
+        return results(futures, WorkersCheck(self.client))
 
     def share(self, value: Any) -> Any:
         """A value for many tasks, as an argument of `submit`. It is sent once, and Dask can make it again."""
@@ -88,18 +95,26 @@ class Shared:
     def submit(self, fn: Callable[..., Any], *args: Any, name: str = "") -> Future[Any]:
         return self.executor.submit(fn, self.value, *args, name=name)
 
+    def results(self, futures: Sequence[Future[Any]]) -> list[Any]:
+        return self.executor.results(futures)
+
     def __call__(self, fn: Callable[..., Any], *args: Any, name: str = "") -> Any:
-        return results([self.submit(fn, *args, name=name)])[0]
+        return self.results([self.submit(fn, *args, name=name)])[0]
 
 
-def results(futures: Sequence[Future[Any]]) -> list[Any]:
-    """Those of tasks in their order. The first failure is raised at once, and tasks that have not begun are dropped."""
+def results(futures: Sequence[Future[Any]], check: Callable[[], None] | None = None) -> list[Any]:
+    """Those of tasks in their order. The first failure is raised at once, and tasks that have not begun are dropped.
+
+    check: called while tasks are waited for; it may raise.
+    """
     waiting = set(futures)
     try:
         while waiting:
             done, waiting = wait(waiting, WAIT_SECONDS, FIRST_EXCEPTION)
             for future in done:
                 future.result()
+            if waiting and check is not None:
+                check()
     except CancelledError as problem:
         raise scheduler_lost() from problem
     except BaseException:
@@ -112,18 +127,29 @@ def results(futures: Sequence[Future[Any]]) -> list[Any]:
 # ---- Dask -----------------------------------------------------------------------------------------------------------
 
 
+def submit(client: Any, function: Callable[..., Any], *args: Any, name: str, **where: Any) -> Any:
+    """Dask's future of a task."""
+    with sending(client):
+        return client.submit(function, *args, key=task_name(name), pure=False, **where)
+
+
 def constant(client: Any, value: Any, name: str) -> Any:
     """A future of a value, which the scheduler keeps: unlike scattered data, it outlives the worker that has it."""
-    with large_graphs():
-        return client.submit(same, value, key=task_name(name), pure=False)
+    return submit(client, same, value, name=name)
 
 
-def large_graphs() -> AbstractContextManager[Any]:
-    """Without Dask's warning of values in a graph, which are meant to be there."""
+@contextmanager
+def sending(client: Any) -> Iterator[None]:
+    """Without Dask's warning of large values in a graph, which are meant to be there."""
     import dask
 
-    context: AbstractContextManager[Any] = dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 PB"})
-    return context
+    try:
+        with CONFIGURING, dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 PB"}):
+            yield
+    except Exception as problem:
+        if client.status in ("closing", "closed"):
+            raise scheduler_lost() from problem
+        raise
 
 
 def task_name(words: str) -> str:
@@ -163,7 +189,7 @@ def gathered(client: Any, futures: Sequence[Any]) -> list[Any]:
     """What tasks return. A cluster that is gone is an error, not a wait for ever."""
     from distributed import wait as finished
 
-    empty_since = None
+    check = WorkersCheck(client)
     try:
         while True:
             try:
@@ -171,17 +197,39 @@ def gathered(client: Any, futures: Sequence[Any]) -> list[Any]:
                     finished(futures, timeout=ANSWER_SECONDS)
                 break
             except TimeoutError:
-                now = time.monotonic()
-                empty_since = None if workers_of(client) else empty_since or now
-                if empty_since is not None and now - empty_since > LOST_SECONDS:
-                    raise RuntimeError(
-                        f"a cluster must have workers; all are gone, for {now - empty_since:.0f} s; start some, and "
-                        "call again"
-                    ) from None
+                check()
         found: list[Any] = client.gather(futures)
-    except (CancelledError, OSError) as problem:
+    except CancelledError as problem:
         raise scheduler_lost() from problem
+    except Exception as problem:
+        if client.status in ("closing", "closed"):
+            raise scheduler_lost() from problem
+        raise
     return found
+
+
+class WorkersCheck:
+    """Raises an error when a cluster has had no workers for long; looks now and then."""
+
+    def __init__(self, client: Any) -> None:
+        self.client, self.looked = client, time.monotonic()
+        self.empty_since: float | None = None
+
+    def __call__(self) -> None:
+        now = time.monotonic()
+        if now - self.looked < ANSWER_SECONDS:
+            return
+        self.looked = now
+        try:
+            there = workers_of(self.client)
+        except (OSError, ValueError) as problem:
+            raise scheduler_lost() from problem
+        self.empty_since = None if there else self.empty_since or now
+        if self.empty_since is not None and now - self.empty_since > LOST_SECONDS:
+            raise RuntimeError(
+                f"a cluster must have workers; it has had none for {now - self.empty_since:.0f} s; start some, and "
+                "call again"
+            )
 
 
 def scheduler_lost() -> RuntimeError:

@@ -72,14 +72,10 @@ def test_a_worker_is_lost(doomed, by_rows, sim, expected):
 def test_a_shared_value_outlives_the_worker_that_has_it(doomed):
     """It is in the graph, which the scheduler keeps."""
     jobs = Shared(doomed, np.arange(1000.0))
-    assert jobs(float_sum) == 499500.0
+    assert jobs(np.sum) == 499500.0
     for pid in doomed.run(os.getpid).values():
         kill(pid)
-    assert jobs(float_sum) == 499500.0
-
-
-def float_sum(values) -> float:
-    return float(values.sum())
+    assert jobs(np.sum) == 499500.0
 
 
 def test_a_scheduler_that_is_lost_is_an_error_soon(by_rows, sim):

@@ -15,7 +15,7 @@ import numpy as np
 from ..data import Data
 from ..engine import build_engine
 from ..engine.threads import single_blas_thread
-from ..executors import Shared, results
+from ..executors import Shared
 from ..gibbs.moves import moves_for
 from ..gibbs.sweep import Gibbs
 from ..model import Prior
@@ -104,6 +104,6 @@ def remote_starts(call: Shared, prior: Prior, init: str, n_chains: int, seed: in
         call.submit(start_of, prior, init, chain, seed, seconds, name=f"start of chain {chain}")
         for chain in range(n_chains)
     ]
-    for start, cut in results(futures):
+    for start, cut in call.results(futures):
         clock.cut += cut
         yield start

@@ -16,7 +16,7 @@ from ..data import read_matrix
 from ..data.sources import source_of
 from ..data.spool import Spool
 from ..design import read_covariates
-from ..executors import Shared, results
+from ..executors import Shared
 from ..names import checked_names, shown
 from ..posterior import Labels
 from ..storage.moments import blocks
@@ -112,9 +112,9 @@ class Border:
             waiting.append((rows, jobs.submit(question, self.samples(rows), *args)))
             if len(waiting) > 2 * jobs.n_threads:  # no more than that is held at once
                 first, job = waiting.popleft()
-                yield first, results([job])[0]
+                yield first, jobs.results([job])[0]
         for first, job in waiting:
-            yield first, results([job])[0]
+            yield first, jobs.results([job])[0]
 
     def samples(self, rows: slice) -> Samples:
         own = None if self.covariates is None else self.covariates[rows]

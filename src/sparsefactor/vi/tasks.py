@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..data import Data
 from ..engine import build_engine
 from ..engine.threads import single_blas_thread
-from ..executors import Serial, Shared, Threads, results
+from ..executors import Serial, Shared, Threads
 from ..kernels.contract import NONE, NOWHERE
 from .cavi import CAVI
 from .trial import Trial
@@ -83,7 +83,7 @@ class RemoteTasks(Tasks):
         try:
             found = []
             for trial, future in zip(trials, futures, strict=True):
-                new = unpack(results([future])[0], search.cavi)
+                new = unpack(self.jobs.results([future])[0], search.cavi)
                 new.tell, new.check = trial.tell, trial.check
                 new.report()
                 new.notify()

@@ -19,7 +19,7 @@ from ...data.matrix import BY_ROW
 from ...data.reading_blocks import Held
 from ...data.sources import source_of
 from ...data.tiles import Tree
-from ...executors import aligned, check_client, gathered
+from ...executors import aligned, check_client, gathered, submit
 from ...explained import fit_parts
 from ...names import checked_names
 from .blocks import Block, Outcome
@@ -146,7 +146,7 @@ class RemoteRows:
             begin, end = max(first, own.start), min(last, own.stop)
             if begin < end:
                 part = slice(begin - own.start, end - own.start)
-                asked.append(client.submit(values, block, self.which, part, pure=False))
+                asked.append(submit(client, values, block, self.which, part, name="values"))
         whole = np.concatenate(gathered(client, asked)) if asked else np.zeros((0, self.shape[1]), self.dtype)
         return whole[(slice(None), *rest)] if rest else whole
 

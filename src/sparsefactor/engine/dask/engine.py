@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial, wraps
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 from ...computed import computed
 from ...data import Data
 from ...data.matrix import OF_THE_WHOLE
-from ...executors import constant, gathered
+from ...executors import constant, gathered, submit
 from ...kernels.contract import (
     Array,
     ColumnNoise,
@@ -24,8 +23,6 @@ from ...kernels.contract import (
     PrecisionNoise,
     RotationNoise,
     ShearNoise,
-    Sums,
-    VIColumns,
     VIRows,
 )
 from ...kernels.cpu.profiles import CompiledShears
@@ -47,6 +44,8 @@ OF_THE_HOST = {
     "vi_place": ((0, 1), 0), "gibbs_place": ((0,), 0), "gibbs_tally_return": ((0,), 1), "start_turn": ((0,), 0),
     "start_join": ((0, 1), 0), "start_products": ((0,), 0), "start_bend": ((0,), 0), "vi_sort": ((1,), 0),
 }  # fmt: skip
+# What is asked of the engine on no rows.
+OF_NO_ROW = ("scope", "row_noise", "vi_activations", "gibbs_activations", "vi_shortcut", "gibbs_shortcut")
 
 
 class WholeRows(RowVerbs):
@@ -78,21 +77,23 @@ class DaskEngine:
             for rows in self.cluster.bounds
         ]
         self.settings = [constant(self.client, each, "prior") for each in settings]
-        submit = partial(self._run, blocks.Call(blocks.noise_constants, (), "v"))
-        with totals_from(CallTotals(self.cluster, submit)):
+        ask = partial(self._ask, blocks.Call(blocks.noise_constants, (), "v"))
+        with totals_from(CallTotals(self.cluster, ask)):
             nobodys = first_rows(own, data.n_features), whole and first_rows(whole, data.n_features)
             self.local: Any = engine_on(no_rows(data), *nobodys, None)
         self.whole = WholeRows(data, self.prior)
 
-    def _run(self, call: blocks.Call, answers: tuple[Any, ...]) -> list[Any]:
+    def _ask(self, call: blocks.Call, answers: tuple[Any, ...]) -> list[Any]:
         calls = [call._replace(answers=answers)] * len(self.settings)
         return self.cluster.map(blocks.run, self.cluster.blocks, self.settings, calls, name="constants")
 
     def __getattr__(self, name: str) -> Any:
-        """A verb."""
-        if name not in KINDS or "local" not in vars(self):
-            raise AttributeError(name)
-        return wraps(getattr(self.local, name))(partial(self._verb, name))
+        """A verb; or what no row has a part in, of the engine on no rows."""
+        if name in KINDS and "local" in vars(self):
+            return wraps(getattr(self.local, name))(partial(self._verb, name))
+        if name in OF_NO_ROW:
+            return getattr(self.local, name)
+        raise AttributeError(name)
 
     def _verb(self, name: str, *args: Any) -> Any:
         places, axis = OF_THE_HOST.get(name, ((), 0))
@@ -151,9 +152,8 @@ class DaskEngine:
         """Each block opens a move, one worker decides on the rows of all, and each block takes its own."""
         cluster, local = self.cluster, partial(blocks.open_move, self.local)
         (opened,) = self._call(blocks.open_move, (rows, by_row(columns, self.data.n_features)), "r", local)
-        key = f"{name}-{uuid.uuid4().hex}"
-        decided = self.client.submit(blocks.decide, name, args, *opened.futures, key=key, pure=False)
-        values = self.client.submit(blocks.values_of, decided, key=f"values-{key}", pure=False)
+        decided = submit(self.client, blocks.decide, name, args, *opened.futures, name=name)
+        values = submit(self.client, blocks.values_of, decided, name="values")
         numbers = range(len(cluster.bounds))
         own = cluster.map(blocks.rows_of, [decided] * len(numbers), numbers, name="part")
         futures = cluster.map(blocks.close_move, cluster.blocks, self.settings, opened.futures, own, name="rows")
@@ -187,22 +187,14 @@ class DaskEngine:
                     continue
                 args = self.cluster.blocks[number], self.settings[number], futures[number], state
                 turn, own = (first, last, done), part_of(cut, held)
-                key = f"precisions-{uuid.uuid4().hex}"
-                state = futures[number] = self.client.submit(
-                    blocks.draw_precisions, *args, turn, own, noise, key=key, pure=False
+                state = futures[number] = submit(
+                    self.client, blocks.draw_precisions, *args, turn, own, noise, name="precisions"
                 )
                 done += last - first
         if not isinstance(state, tuple):
-            key = f"state-{uuid.uuid4().hex}"
-            state = gathered(self.client, [self.client.submit(blocks.state_of, state, key=key, pure=False)])[0]
+            state = gathered(self.client, [submit(self.client, blocks.state_of, state, name="values")])[0]
         after = self.cluster.saved(Parts(futures, rows.local, opened.tasks + 1, opened.since))
         return after, activations_given(state, noise.normal)
-
-    # ---- what no row has a part in ----------------------------------------------------------------------------------
-
-    def scope(self) -> AbstractContextManager[Any]:
-        scope: AbstractContextManager[Any] = self.local.scope()
-        return scope
 
     def with_prior(self, prior: Prior) -> DaskEngine:
         """The same engine and data under another prior."""
@@ -211,23 +203,6 @@ class DaskEngine:
     def with_threads(self, n_threads: int) -> DaskEngine:
         """The same engine: its threads are the workers'."""
         return self
-
-    def vi_shortcut(self, joint: bool) -> None:
-        return None
-
-    def gibbs_shortcut(self) -> None:
-        return None
-
-    def row_noise(self, key: tuple[int, int], sweep: int) -> Any:
-        return self.local.row_noise(key, sweep)
-
-    def vi_activations(self, columns: VIColumns, sums: Sums, weight: Array) -> tuple[Array, Array]:
-        found: tuple[Array, Array] = self.local.vi_activations(columns, sums, weight)
-        return found
-
-    def gibbs_activations(self, sums: Sums, weight: Array, normal: Array) -> Array:
-        found: Array = self.local.gibbs_activations(sums, weight, normal)
-        return found
 
 
 class RemoteMatrix:

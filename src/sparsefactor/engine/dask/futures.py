@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...data.tiles import Node, Tree, tile_rows
-from ...executors import check_client, constant, gathered, large_graphs, same, workers_of
+from ...executors import check_client, constant, gathered, same, sending, submit, workers_of
 from ...kernels.totals import totals_from
 from ..blocks import span_bounds
 from ..threads import split
@@ -62,18 +62,17 @@ class Cluster:
 
         placed: one block on each worker, as long as it is there; others follow what they need.
         """
-        where: dict[str, Any] = {}
+        if placed:
+            where = [{"workers": [worker], "allow_other_workers": True} for worker in self.workers]
+            return [
+                submit(self.client, function, *own, name=name, **where[number])
+                for number, own in enumerate(zip(*args, strict=True))
+            ]
         run_id = uuid.uuid4().hex
         keys = [f"{name}-{run_id}-{number}" for number in range(len(self.bounds))]
-        with large_graphs():
-            if not placed:
-                futures: list[Any] = self.client.map(function, *args, key=keys, pure=False)
-                return futures
-            futures = []
-            for number, own in enumerate(zip(*args, strict=True)):
-                where = {"workers": [self.workers[number % len(self.workers)]], "allow_other_workers": True}
-                futures.append(self.client.submit(function, *own, key=keys[number], pure=False, **where))
-            return futures
+        with sending(self.client):
+            futures: list[Any] = self.client.map(function, *args, key=keys, pure=False)
+        return futures
 
     def each(self, function: Callable[..., Any], *args: Sequence[Any], name: str) -> list[Any]:
         """What function(block, *own) returns for each block."""
@@ -88,7 +87,7 @@ class Cluster:
         parts = self.map(sums_of, outcomes, name="sums")
         while len(parts) > FAN_IN:
             groups = [parts[first : first + FAN_IN] for first in range(0, len(parts), FAN_IN)]
-            parts = [self.client.submit(added, *group, key=f"added-{uuid.uuid4().hex}") for group in groups]
+            parts = [submit(self.client, added, *group, name="added") for group in groups]
         return added(*gathered(self.client, parts))
 
     # ---- verbs ----------------------------------------------------------------------------------------------------
@@ -111,12 +110,12 @@ class Cluster:
         asked = None if target is None else Slot(0)
         name = function if isinstance(function, str) else function.__name__
 
-        def submit(answers: tuple[Any, ...]) -> list[Any]:
+        def ask(answers: tuple[Any, ...]) -> list[Any]:
             call = Call(function, placed, kinds, asked, answers)
             calls = [part_of(call, rows) for rows in self.bounds] if is_cut(placed) else self.shared(call, "message")
             return self.map(run, self.blocks, settings, calls, *(own.futures for own in parts), name=name)
 
-        totals = CallTotals(self, submit)
+        totals = CallTotals(self, ask)
         nobodys = [arg.local if isinstance(arg, Parts) else part_of(arg, slice(0, 0)) for arg in args]
         with totals_from(totals):
             found = local(*nobodys)
@@ -145,9 +144,9 @@ class Cluster:
 class CallTotals:
     """The totals of one call, fetched when the verb asks for them on no rows."""
 
-    def __init__(self, cluster: Cluster, submit: Callable[[tuple[Any, ...]], list[Any]]) -> None:
-        self.cluster, self.submit = cluster, submit
-        self.outcomes = submit(())
+    def __init__(self, cluster: Cluster, ask: Callable[[tuple[Any, ...]], list[Any]]) -> None:
+        self.cluster, self.ask = cluster, ask
+        self.outcomes = ask(())
         self.sums: list[list[Node]] | None = None  # of the last time blocks were asked, from the first not yet known
         self.answers: list[Any] = []
 
@@ -157,7 +156,7 @@ class CallTotals:
         total = Tree(self.sums.pop(0)).total()
         self.answers.append(total if needed else None)
         if needed:  # the blocks could not go on without it
-            self.outcomes, self.sums = self.submit(tuple(self.answers)), None
+            self.outcomes, self.sums = self.ask(tuple(self.answers)), None
         return total
 
 
