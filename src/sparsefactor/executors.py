@@ -127,6 +127,16 @@ def results(futures: Sequence[Future[Any]], check: Callable[[], None] | None = N
 # ---- Dask -----------------------------------------------------------------------------------------------------------
 
 
+def libraries() -> tuple[Any, Any]:
+    """Dask's two."""
+    try:
+        import dask
+        import distributed
+    except ImportError as problem:
+        raise needs("client=", "distributed", "dask", problem) from problem
+    return dask, distributed
+
+
 def submit(client: Any, function: Callable[..., Any], *args: Any, name: str, **where: Any) -> Any:
     """Dask's future of a task."""
     with sending(client):
@@ -141,10 +151,8 @@ def constant(client: Any, value: Any, name: str) -> Any:
 @contextmanager
 def sending(client: Any) -> Iterator[None]:
     """Without Dask's warning of large values in a graph, which are meant to be there."""
-    import dask
-
     try:
-        with CONFIGURING, dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 PB"}):
+        with CONFIGURING, libraries()[0].config.set({"distributed.admin.large-graph-warning-threshold": "1 PB"}):
             yield
     except Exception as problem:
         if client.status in ("closing", "closed"):
@@ -187,14 +195,12 @@ def aligned(value: Any) -> Any:
 
 def gathered(client: Any, futures: Sequence[Any]) -> list[Any]:
     """What tasks return. A cluster that is gone is an error, not a wait for ever."""
-    from distributed import wait as finished
-
-    check = WorkersCheck(client)
+    check, distributed = WorkersCheck(client), libraries()[1]
     try:
         while True:
             try:
                 with client.as_current():  # for whom `wait` looks
-                    finished(futures, timeout=ANSWER_SECONDS)
+                    distributed.wait(futures, timeout=ANSWER_SECONDS)
                 break
             except TimeoutError:
                 check()
@@ -250,11 +256,7 @@ def workers_of(client: Any) -> dict[str, Any]:
 
 def check_client(client: Any) -> None:
     """Refuse what is no client, and workers that could not take part."""
-    try:
-        from distributed import Client
-    except ImportError as problem:
-        raise needs("client=", "distributed", "dask", problem) from problem
-    if not isinstance(client, Client):
+    if not isinstance(client, libraries()[1].Client):
         raise TypeError(f"client must be a dask.distributed Client; got a {type(client).__name__}; pass Client(...)")
     if client.status != "running":
         raise RuntimeError(f"the client must be connected to its scheduler; it is {client.status}; make a new one")

@@ -87,11 +87,11 @@ def without_directions(engine: Any) -> CpuEngine:
 
 def threads_here() -> int | None:
     """Threads of the worker that this runs on."""
-    from distributed import get_worker
-
     try:
+        from distributed import get_worker
+
         return int(get_worker().state.nthreads)
-    except ValueError:  # on none
+    except (ImportError, ValueError):  # on none
         return None
 
 
