@@ -256,8 +256,8 @@ class ZarrFile:
         total = sum(unpacked(self.arrays[name], name, self.content) for name in names)
         if total > limit:
             raise TooLargeError(
-                f"a sparsefactor file may unpack to {limit} bytes; {str(self.path)!r} says it has {total}; if you trust "
-                f"it and have the memory, load it with max_bytes={total}"
+                f"a sparsefactor file may unpack to {limit} bytes; {str(self.path)!r} says it has {total}; if you "
+                f"trust it and have the memory, load it with max_bytes={total}"
             )
 
     def read(self, name: str, ranges: Ranges | None = None) -> NDArray[Any]:
