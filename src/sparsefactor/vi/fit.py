@@ -204,7 +204,7 @@ def fit_vi(
         None for a fresh one.
     backend : str
         Which engine does the work: "cpu"; "gpu", or "jax" (wherever JAX runs), with the extra `gpu`; "auto" takes a
-        GPU where JAX has one and the job is large, else "cpu". With a client: on every worker.
+        GPU where JAX has one and the job is large, else "cpu". The workers of a client use their CPUs.
     n_threads : int, optional
         Threads of the row updates, and of restarts and proposals side by side where data are small and there is no
         callback; None for every core. Results do not depend on it.
