@@ -32,6 +32,15 @@ def test_a_fit_is_the_same_to_the_bit(client, by_rows, sim, store, expected):
     assert found.variance_explained() == pytest.approx(expected.variance_explained(), rel=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore::sparsefactor.ConvergenceWarning")
+def test_an_average_explains_the_same(client, by_rows, sim, store):
+    settings = {"n_factors": 3, "n_trials": 2, "max_iter": 10, "average": True}
+    here, there = sf.fit_vi(sim.X, **settings), sf.fit_vi(store, **settings, client=client)
+    assert np.array_equal(here.reconstruct(), there.reconstruct())
+    for by in (None, "feature", "factor"):
+        assert there.variance_explained(by=by) == pytest.approx(here.variance_explained(by=by), rel=1e-12)
+
+
 @pytest.mark.filterwarnings("ignore::sparsefactor.SamplingWarning")
 @pytest.mark.parametrize("little", [True, False])
 def test_draws_are_the_same_and_a_run_goes_on_without_the_cluster(client, sim, store, tmp_path, request, little):

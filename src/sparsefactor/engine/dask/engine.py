@@ -30,7 +30,6 @@ from ...kernels.correlation import inverse_of
 from ...kernels.cpu.profiles import CompiledShears
 from ...kernels.rows import RowVerbs
 from ...kernels.starts import StartMatrix
-from ...kernels.totals import totals_from
 from ...kernels.verbs import KINDS
 from ...model import Prior
 from ..cpu_moves import activations_given, precision_state, turns_of
@@ -39,7 +38,7 @@ from ..pinned import Pinned, extended, free_phi
 from . import blocks
 from .blocks import Setting, engine_on
 from .data import ClusterData, sent
-from .futures import CallTotals, Cluster, Cut, Parts, part_of
+from .futures import Cluster, Cut, Parts, part_of
 
 # Arguments of the host's that have a row for each feature: by verb, their places, and the axis of the rows.
 OF_THE_HOST = {
@@ -79,15 +78,10 @@ class DaskEngine:
             for rows in self.cluster.bounds
         ]
         self.settings = [constant(self.client, each, "prior") for each in settings]
-        ask = partial(self._ask, blocks.Call(blocks.noise_constants, (), "v"))
-        with totals_from(CallTotals(self.cluster, ask)):
-            nobodys = first_rows(own, data.n_features), whole and first_rows(whole, data.n_features)
-            self.local: Any = engine_on(no_rows(data), *nobodys, None)
+        nobodys = first_rows(own, data.n_features), whole and first_rows(whole, data.n_features)
+        local = partial(engine_on, no_rows(data), *nobodys, None)  # which asks for constants of all rows
+        self.local: Any = self._call(blocks.noise_constants, (), "v", local)[0]
         self.whole = WholeRows(data, self.prior)
-
-    def _ask(self, call: blocks.Call, answers: tuple[Any, ...]) -> list[Any]:
-        calls = [call._replace(answers=answers)] * len(self.settings)
-        return self.cluster.map(blocks.run, self.cluster.blocks, self.settings, calls, name="constants")
 
     def __getattr__(self, name: str) -> Any:
         """A verb; or what no row has a part in, of the engine on no rows."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...data.tiles import Node, Tree, tile_rows
 from ...executors import check_client, constant, gathered, same, sending, submit, workers_of
+from ...kernels.contract import GibbsRows, VIRows
 from ...kernels.totals import totals_from
 from ..blocks import span_bounds
 from ..threads import split
@@ -22,6 +23,7 @@ LARGE = 2**16  # bytes of arguments that all blocks share, beyond which they are
 # A state is sent by the client anew after so many tasks, which Dask would otherwise have to make again for a lost
 # worker and remember until then; but that is to take no more than this share of the time.
 LINEAGE, SAVING = 16, 0.05
+WEIGHTY = 2**24  # bytes of arguments that count as a further task, since Dask remembers these, too
 
 
 class Cut(NamedTuple):
@@ -122,7 +124,7 @@ class Cluster:
         out: list[Any] = []
         for kind, value in zip(kinds, found if len(kinds) > 1 else (found,), strict=True):
             if kind == "r":
-                tasks = 1 + max((own.tasks for own in parts), default=0)
+                tasks = 1 + sizeof(placed) // WEIGHTY + max((own.tasks for own in parts), default=0)
                 since = min((own.since for own in parts), default=None)
                 out.append(self.saved(Parts(totals.outcomes, value, tasks, since)))
             else:
@@ -132,7 +134,7 @@ class Cluster:
     def saved(self, parts: Parts) -> Parts:
         """The same, sent by the client anew where much would have to be made again: Dask forgets how it was made."""
         kind, now = type(parts.local), time.monotonic()
-        is_state = isinstance(parts.local, tuple | np.ndarray)
+        is_state = isinstance(parts.local, VIRows | GibbsRows | np.ndarray)
         if not is_state or parts.tasks < LINEAGE or SAVING * (now - parts.since) < self.seconds.get(kind, 0.0):
             return parts
         values: list[Outcome] = gathered(self.client, self.map(kept_of, parts.futures, name="fetch"))
