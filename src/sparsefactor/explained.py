@@ -143,7 +143,7 @@ def fit_sums(
     """
     L, F = np.asarray(L, dtype=np.float64), np.asarray(F, dtype=np.float64)
     own = None if group is None or not len(group) else group
-    there = all(tally is not None for tally, _ in tallies) if signals else True
+    there = signals is None or (len(tallies) == len(signals) and all(tally is not None for tally, _ in tallies))
     if there and hasattr(data, "fit_parts"):  # others have the data
         residual, nodes = data.fit_parts(L, F, own, tallies)
     else:

@@ -127,9 +127,9 @@ def test_all_that_may_decide_a_draw_is_in_the_digest_that_guards_a_resume() -> N
     from sparsefactor.version import DECIDING
 
     neutral = {
-        "annotated", "association", "atomic", "checks", "computed", "containers", "diagnostics", "errors", "export",
-        "frames", "hdf5", "mofa", "plot", "report", "table_files",
-        "heywood", "jobs", "names", "notices", "outliers",
+        "annotated", "association", "atomic", "checks", "computed", "containers", "diagnostics", "errors", "executors",
+        "export", "frames", "hdf5", "mofa", "plot", "report", "table_files",
+        "heywood", "names", "notices", "outliers",
         "parallel_analysis", "posterior", "progress", "questions",
         "record", "standardized", "storage", "version", "words",
     }  # fmt: skip

@@ -100,6 +100,11 @@ class Data:
         return self.observed is None
 
     @property
+    def is_part(self) -> bool:
+        """Whether these are some of the rows of a larger matrix."""
+        return self.n_rows is not None
+
+    @property
     def tile(self) -> int:
         """Rows per tile."""
         return tile_rows(self.n_features if self.n_rows is None else self.n_rows, self.n_samples)

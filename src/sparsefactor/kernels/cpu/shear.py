@@ -120,10 +120,10 @@ def shear_draw(first_tile, last_tile, rows, q, position, stream):
 
 
 each_load_factor = over_rows(load_factor)
-each_shear_densities = over_rows(shear_densities, sums=True)
+each_shear_densities = over_rows(shear_densities)
 each_shear_draw = over_rows(shear_draw)
 each_shear_rows = over_rows(shear_rows)
-each_shear_terms = over_rows(shear_terms, sums=True)
+each_shear_terms = over_rows(shear_terms)
 
 
 @njit(**STRICT)
