@@ -69,6 +69,20 @@ def test_a_worker_is_lost(doomed, by_rows, sim, expected):
     assert before - set(workers_of(doomed))
 
 
+def test_all_workers_are_lost_at_once(doomed, by_rows, sim, expected):
+    """Tasks that prefer a worker would wait for it for ever."""
+    told = []
+
+    def strike(_):
+        if len(told) == 15:
+            for pid in doomed.run(os.getpid).values():
+                kill(pid)
+        told.append(1)
+
+    assert same(expected, sf.fit_vi(sim.X, **FIT, client=doomed, callback=strike))
+    assert len(told) > 15
+
+
 def test_a_shared_value_outlives_the_worker_that_has_it(doomed):
     """It is in the graph, which the scheduler keeps."""
     jobs = Shared(doomed, np.arange(1000.0))

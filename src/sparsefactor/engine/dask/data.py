@@ -276,7 +276,7 @@ def read_by(cluster: Cluster, source: Source, dtype: Any) -> list[Any]:
     """Futures of each block's features."""
     n, bounds = len(cluster.bounds), cluster.bounds
     ends = [rows.start for rows in bounds], [rows.stop for rows in bounds]
-    return cluster.map(read, [source] * n, *ends, [dtype] * n, name="read", placed=True)
+    return cluster.map(read, [source] * n, *ends, [dtype] * n, name="read")
 
 
 def look_of(cluster: Cluster, parts: list[Any]) -> Look:
@@ -288,5 +288,5 @@ def sent(client: Any, data: Data) -> Cluster:
     """The data of this process, each worker's rows of them sent to it."""
     cluster = Cluster(client, (data.n_features, data.n_samples), masked=not data.is_complete)
     parts = [replace(data.part(rows), spool=None).knowing(data) for rows in cluster.bounds]
-    cluster.blocks = cluster.map(block_of, parts, name="block", placed=True)
+    cluster.blocks = cluster.map(block_of, parts, name="block")
     return cluster

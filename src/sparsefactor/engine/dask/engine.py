@@ -118,9 +118,11 @@ class DaskEngine:
         return self.whole.vi_shears(self.vi_fetch(rows), message)
 
     def vi_sortings(self, rows: Any, M: int, rng: np.random.Generator) -> list[Array]:
+        """On inclusions that are fetched."""
         return self.whole.vi_sortings(self.vi_fetch(rows), M, rng)
 
     def gibbs_tally_add(self, tally: Any, rows: Any, scale: Array, F: Array) -> Any:
+        """The sum with a draw more, in memory of its own: a task must not change what it is given."""
         local = partial(blocks.add_to_copy, self.local)
         return self._call(blocks.add_to_copy, (tally, rows, scale, F), "r", local)[0]
 

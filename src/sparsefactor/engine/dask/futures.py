@@ -52,24 +52,18 @@ class Cluster:
         """shape: (G, N). masked: blocks are whole spans of tiles, since samples' Gram matrices are summed so."""
         check_client(client)
         self.client, self.shape = client, shape
-        self.workers = sorted(workers_of(client))
-        self.bounds = block_bounds(*shape, len(self.workers), masked)
+        self.bounds = block_bounds(*shape, len(workers_of(client)), masked)
         self.blocks: list[Any] = []  # futures of `Block`
         self.seconds: dict[type, float] = {}  # that saving a state took, by its type
 
     # ---- tasks for each block -------------------------------------------------------------------------------------
 
-    def map(self, function: Callable[..., Any], *args: Sequence[Any], name: str, placed: bool = False) -> list[Any]:
+    def map(self, function: Callable[..., Any], *args: Sequence[Any], name: str) -> list[Any]:
         """Futures of function(*own) for each block, from sequences of the blocks' own arguments.
 
-        placed: one block on each worker, as long as it is there; others follow what they need.
+        Dask spreads blocks over its workers, and has tasks follow them. Nothing here names a worker: tasks that prefer
+        one are not made again where all workers are lost at once.
         """
-        if placed:
-            where = [{"workers": [worker], "allow_other_workers": True} for worker in self.workers]
-            return [
-                submit(self.client, function, *own, name=name, **where[number])
-                for number, own in enumerate(zip(*args, strict=True))
-            ]
         run_id = uuid.uuid4().hex
         keys = [f"{name}-{run_id}-{number}" for number in range(len(self.bounds))]
         with sending(self.client):
