@@ -1,4 +1,4 @@
-"""The factors' correlations Phi in Gibbs sampling, by parameter expansion (docs/math.md, 2.19).
+"""The factors' correlations Phi in Gibbs sampling, by parameter expansion (math.md, 2.19).
 
 In the expanded model the factors have scales d: activations d f, loadings l / d, slab precisions d^2 alpha, and the
 covariance Sigma = diag(d) Phi diag(d), a priori inverse-Wishart(I, df). Rotations, shears and the draw of Phi are made

@@ -1,4 +1,4 @@
-"""The prior, checked once (docs/math.md, section 1)."""
+"""The prior, checked once (math.md, section 1)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CORRELATION_SAMPLES = 10  # the prior on the factors' correlations is worth this
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Prior:
-    """The prior of the sparse factor model (docs/math.md, equations 1.1 to 1.6).
+    """The prior of the sparse factor model (math.md, equations 1.1 to 1.6).
 
     Parameters
     ----------
