@@ -1,4 +1,4 @@
-"""Data on disk and on workers: time and memory of sweeps, and what a cluster would take.
+"""Data on disk and on workers: time and memory of sweeps.
 
     python -m benchmarks.scale disk                      # sweeps over a zarr store beside those over the same in memory
     python -m benchmarks.scale disk --features 200000 --samples 2000 --factors 20
@@ -6,7 +6,6 @@
     python -m benchmarks.scale workers --features 200000 --samples 2000 --factors 20 --workers 2
     python -m benchmarks.scale fit --gigabytes 40        # a matrix made block by block, fitted to the end out of core
     python -m benchmarks.scale linear                    # sweeps over 1, 2, 4, 8 times as many blocks
-    python -m benchmarks.scale cluster                   # on paper: 1e6 x 1e5, K 50, by the constants above
 
 Prints one JSON object. Memory is what is resident beyond the interpreter with its libraries; pages of a file that the
 system may drop at any time count as long as this process has them mapped.
@@ -232,90 +231,9 @@ def fit(args) -> dict:
             "converged": bool(p.converged), "variance_explained": p.variance_explained(), **watch.ended()}  # fmt: skip
 
 
-def cluster(args) -> dict:
-    """A sweep of a cluster, simulated message by message: rows at a worker's rate, sums and messages over the client's link.
-
-    --ns: nanoseconds of an entry on one core (`ns_per_entry` of `disk`), --gbits: of each machine's link.
-    """
-    G, N, K = 1e6, 1e5, 50
-    link = args.gbits * 1e9 / 8
-    found = {}
-    for name, n, rate in (("64 workers of 16 cores", 64, args.ns / 16), ("8 GPUs", 8, args.gpu_ns)):
-        payload = 8.0 * (K * N + K * K)
-        compute = 1e-9 * rate * G * N / n
-        found[name] = {
-            "payload_mb": payload / MB,
-            "traffic_gb_per_sweep": 2 * n * payload / 1e9,
-            "compute_s": compute,
-            "sweep_s_through_the_client": simulated(n, payload, compute, link, args.round_trip, grouped=False),
-            "sweep_s_in_groups": simulated(n, payload, compute, link, args.round_trip, grouped=True),
-            "workers_at_which_the_network_dominates": dominated(payload, 1e-9 * rate * G * N, link, args.round_trip),
-            "workers_from_which_groups_help": helped(payload, 1e-9 * rate * G * N, link, args.round_trip),
-        }
-    return found
-
-
-class Link:
-    """A machine's two ways: what it sends, and what it takes in, one transfer after another each."""
-
-    def __init__(self) -> None:
-        self.sends, self.takes = 0.0, 0.0  # free from then on
-
-
-def transfer(source: Link, target: Link, ready: float, seconds: float) -> float:
-    """When a transfer that could begin at `ready` has ended."""
-    begin = max(ready, source.sends, target.takes)
-    source.sends = target.takes = begin + seconds
-    return begin + seconds
-
-
-def simulated(n: int, payload: float, compute: float, link: float, round_trip: float, *, grouped: bool) -> float:
-    """Seconds of one sweep, transfer by transfer: messages out, rows, sums in; in groups as engine/dask does it.
-
-    round_trip: seconds of a question and its answer that carry nothing.
-    """
-    from sparsefactor.engine.dask.passing import groups_of
-
-    each, client, workers = payload / link, Link(), [Link() for _ in range(n)]
-    groups = groups_of(n) if grouped else [(number, number + 1) for number in range(n)]
-    has = [0.0] * n
-    for first, _ in groups:
-        has[first] = transfer(client, workers[first], round_trip / 2, each)
-    for first, last in groups:
-        for number in range(first + 1, last):
-            has[number] = transfer(workers[first], workers[number], has[first] + round_trip / 2, each)
-    if grouped:  # all are asked once the message is everywhere
-        has = [max(has) + round_trip / 2] * n
-    done = [time + compute for time in has]
-    if grouped:  # and sums are fetched once all have answered
-        done = [max(done) + round_trip] * n
-    for first, last in groups:
-        for number in range(first + 1, last):
-            done[first] = max(done[first], transfer(workers[number], workers[first], done[number], each))
-    return max(transfer(workers[first], client, done[first], each) for first, _ in groups) + round_trip / 2
-
-
-def dominated(payload: float, work: float, link: float, round_trip: float) -> int:
-    """So many workers, through the client, and half of a sweep is spent on the network."""
-    counts = (
-        n for n in range(1, 4096) if simulated(n, payload, work / n, link, round_trip, grouped=False) > 2 * work / n
-    )
-    return next(counts, 4096)
-
-
-def helped(payload: float, work: float, link: float, round_trip: float) -> int:
-    """So many workers, and groups are ahead from there on, up to 256."""
-    ahead = [
-        simulated(n, payload, work / n, link, round_trip, grouped=True)
-        < simulated(n, payload, work / n, link, round_trip, grouped=False)
-        for n in range(1, 257)
-    ]
-    return next((n + 1 for n in range(256) if all(ahead[n:])), 257)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("disk", "overhead", "workers", "fit", "linear", "cluster"))
+    parser.add_argument("what", choices=("disk", "overhead", "workers", "fit", "linear"))
     parser.add_argument("--features", type=int, default=50_000)
     parser.add_argument("--samples", type=int, default=2_000)
     parser.add_argument("--factors", type=int, default=20)
@@ -325,12 +243,8 @@ def main() -> None:
     parser.add_argument("--trials", default="1", help='fit: starts, or "auto" for the default search')
     parser.add_argument("--folder", help="for the store; that of temporary files by default")
     parser.add_argument("--no-memory", action="store_true", help="disk: leave out the engine in memory")
-    parser.add_argument("--ns", type=float, default=2.0, help="cluster: nanoseconds of an entry on one core")
-    parser.add_argument("--gpu-ns", type=float, default=0.004, help="cluster: nanoseconds of an entry on a GPU")
-    parser.add_argument("--round-trip", type=float, default=0.003, help="cluster: seconds of a question and its answer")
-    parser.add_argument("--gbits", type=float, default=10.0, help="cluster: gigabits a second of each link")
     args = parser.parse_args()
-    tasks = (disk, overhead, workers, fit, linear, cluster)
+    tasks = (disk, overhead, workers, fit, linear)
     found = {task.__name__: task for task in tasks}[args.what](args)
     print(json.dumps(found, indent=2))
 

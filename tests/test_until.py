@@ -11,10 +11,11 @@ import xarray as xr
 
 import sparsefactor as sf
 from sparsefactor.diagnostics import ChainsVerdict
+from sparsefactor.executors import Serial, results
 from sparsefactor.mcmc import look, stretches, until
 from sparsefactor.mcmc.chain import Chain
 from sparsefactor.mcmc.clock import Clock
-from sparsefactor.mcmc.elsewhere import starts_elsewhere
+from sparsefactor.mcmc.remote import remote_starts
 from sparsefactor.preparation import prepared
 from sparsefactor.vi.trial import Trial
 
@@ -229,13 +230,16 @@ def test_searches_on_workers_have_the_time_of_those_that_run_at_once(X, monkeypa
     data, prior = prepared(X, PRIOR, None, center=True, scale=False, covariates=None, covariate_loadings="flat")
     asked = []
 
-    def call(function, *args, name):
-        asked.append(args[-1])
-        return function(data, *args)
+    class Jobs:
+        n_threads = 2
+        results = staticmethod(results)
 
-    call.threads = 2
+        def submit(self, function, *args, name):
+            asked.append(args[-1])
+            return Serial().submit(function, data, *args)
+
     clock = Clock(90.0)
-    found = list(starts_elsewhere(call, prior, "auto", 4, 0, clock))
+    found = list(remote_starts(Jobs(), prior, "auto", 4, 0, clock))
     assert asked == [15.0] * 4
     assert clock.cut == 4
     assert work.iterations < 4 * (15 + 2 * AT_ONCE)

@@ -1,4 +1,4 @@
-"""Variance explained, always against the data (docs/guide.md, "Variance explained").
+"""Variance explained, always against the data (docs/explanation/definitions.md, "Variance explained").
 
 The data are not kept with a result, so the few sums that the question needs are taken when the fit is done. They are
 kept by chain (variational inference has one), since chains can be left out or weighted later.
@@ -143,7 +143,7 @@ def fit_sums(
     """
     L, F = np.asarray(L, dtype=np.float64), np.asarray(F, dtype=np.float64)
     own = None if group is None or not len(group) else group
-    there = all(tally is not None for tally, _ in tallies) if signals else True
+    there = signals is None or (len(tallies) == len(signals) and all(tally is not None for tally, _ in tallies))
     if there and hasattr(data, "fit_parts"):  # others have the data
         residual, nodes = data.fit_parts(L, F, own, tallies)
     else:

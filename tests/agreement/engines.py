@@ -1,6 +1,6 @@
 """The engines that are compared with the oracle: one line each."""
 
-from tests.helpers.shards import Here
+from tests.helpers.clusters import client_of
 
 from sparsefactor.engine.cpu import CpuEngine
 from sparsefactor.engine.dask.engine import DaskEngine
@@ -15,5 +15,5 @@ COMPARED = {
 ENGINES = COMPARED | {
     "reference": ReferenceEngine,
     "cpu in blocks": lambda data, prior: CpuEngine(data, prior, 2, cuts=(1,), _split_small=True),
-    "on workers": lambda data, prior: DaskEngine(data, prior, Here(2)),
+    "on workers": lambda data, prior: DaskEngine(data, prior, client_of(2)),
 }

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.helpers.clusters import client_of
 from tests.helpers.problems import prior_for, random_gibbs_state, small_data
-from tests.helpers.shards import Here
 
 from sparsefactor.data.patterns import patterns_of
 from sparsefactor.design import Design
@@ -57,8 +57,10 @@ def noise_for(n_rows: int = 15, seed: int = 1):
     ("inclusion", "groups"),
     [(0.5, None), (Beta(1.0, 2.0), [0, 1, 2] * 6), (np.full((G, K), 0.4), None)],
 )
-def test_compiled_draws_are_the_oracles(missing, directions, inclusion, groups, seed):
-    data, prior = data_with(missing, directions), prior_for(K, inclusion=inclusion, groups=groups)
+@pytest.mark.parametrize("correlation", ["none", "learnt"])
+def test_compiled_draws_are_the_oracles(missing, directions, inclusion, groups, correlation, seed):
+    data = data_with(missing, directions)
+    prior = prior_for(K, inclusion=inclusion, groups=groups, correlation=correlation)
     state, draws, results = state_of(data, prior), noise_for(seed=seed), []
     for backend in ("reference", "cpu"):
         engine = build_engine(data, prior, backend, 1)
@@ -86,7 +88,7 @@ def test_rows_that_are_elsewhere_are_drawn_the_same(directions):
     engine = build_engine(data, prior, "cpu", 1)
     columns = Gibbs(data, prior, engine).columns(state)
     expected, F = engine.gibbs_precisions(state.rows, columns, draws)
-    for other in (build_engine(data, prior, "jax"), DaskEngine(data, prior, Here(1))):
+    for other in (build_engine(data, prior, "jax"), DaskEngine(data, prior, client_of(1))):
         assert "noise" in other.moves
         rows, F_other = other.gibbs_precisions(other.gibbs_return(state.rows), columns, draws)
         assert np.array_equal(F_other, F)
@@ -95,7 +97,7 @@ def test_rows_that_are_elsewhere_are_drawn_the_same(directions):
 
 def test_complete_data_have_the_draws_of_their_own_kernel():
     """And rows enough that inverses are built afresh on the way."""
-    data, prior = small_data(100, N, K), prior_for(K, inclusion=0.5)
+    data, prior = small_data(100, N, K), prior_for(K, inclusion=0.5, correlation="learnt")
     state, draws = random_gibbs_state(data, prior), noise_for(n_rows=95)
     engine = build_engine(data, prior, "cpu", 1)
     columns = Gibbs(data, prior, engine).columns(state)
@@ -122,9 +124,9 @@ def test_large_data_and_other_noise_are_left_out(monkeypatch):
     assert "noise" not in build_engine(data, prior_for(K, noise="sample"), "cpu", 1).moves
     # The directions do not count: on workers, where they are out of sight, the same data must be small.
     monkeypatch.setattr("sparsefactor.engine.own_parts.SMALL", G * N * K**2)
-    for engine in (build_engine(data, prior_for(K), "cpu", 1), DaskEngine(data, prior_for(K), Here(1))):
+    for engine in (build_engine(data, prior_for(K), "cpu", 1), DaskEngine(data, prior_for(K), client_of(1))):
         assert "noise" in engine.moves
     monkeypatch.setattr("sparsefactor.engine.own_parts.SMALL", G * N)
-    assert "noise" not in DaskEngine(data, prior_for(K), Here(1)).moves
+    assert "noise" not in DaskEngine(data, prior_for(K), client_of(1)).moves
     assert "noise" not in build_engine(data, prior_for(K), "cpu", 1).moves
     assert "noise" not in build_engine(data_with(0.3, 0), prior_for(K), "cpu", 1).moves

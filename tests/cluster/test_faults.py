@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
 from functools import partial
 
@@ -18,55 +19,36 @@ import pytest
 from tests.cluster.common import CLUSTER, DRAWS, FIT, RUGGED, loadings, same
 
 import sparsefactor as sf
+from sparsefactor.executors import Shared, workers_of
 
 distributed = pytest.importorskip("distributed")
 zarr = pytest.importorskip("zarr")
 dask_array = pytest.importorskip("dask.array")
 
 
-def struck(client, how, when: int, after: float, call):
-    """A call during which a worker is killed or stopped, and how often it told of itself.
+def struck(client, when: int, after: float, call):
+    """What a call returns during which a worker is killed.
 
-    when: at which of these times, and `after` so many seconds; 0: so many seconds after the call, while shards are
-    placed and data read, or starts made.
+    when: at which time that it tells of itself, and `after` so many seconds; 0: so many seconds after the call, while
+    data are read, or starts made.
     """
     pid, told = random.choice(list(client.run(os.getpid).values())), []
 
     def strike(_=None):
         if len(told) == when:
-            threading.Timer(after, strike_at, (pid, how)).start()
+            threading.Timer(after, kill, (pid,)).start()
         told.append(1)
 
-    try:
-        if not when:
-            strike()
-        found = call(client=client, callback=strike)
-    finally:
-        strike_at(pid, signal.SIGCONT)
+    if not when:
+        strike()
+    found = call(client=client, callback=strike)
     return found, len(told)
 
 
-def strike_at(pid: int, how: signal.Signals) -> None:
-    """At a process, unless it was ended since."""
+def kill(pid: int) -> None:
+    """A process, unless it has ended."""
     with suppress(ProcessLookupError):
-        os.kill(pid, how)
-
-
-@pytest.fixture
-def impatient(monkeypatch):
-    """A worker that does not answer is given up after seconds, not a minute."""
-    for room in ("engine.dask.places", "engine.dask.gathering", "jobs"):
-        monkeypatch.setattr(f"sparsefactor.{room}.LEAST_PATIENCE", 4.0)
-    monkeypatch.setattr("sparsefactor.engine.dask.passing.PATIENCE", 4.0)
-    monkeypatch.setattr("sparsefactor.jobs.ANSWERED", 5.0)
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
-
-
-def noticed(caplog) -> bool:
-    """Whether a worker was said to be lost since this was last asked."""
-    found = any("is lost" in line or "made elsewhere" in line for line in caplog.messages)
-    caplog.clear()
-    return found
+        os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture
@@ -81,18 +63,60 @@ def fitted(X):
     return partial(sf.fit_vi, X, **FIT)
 
 
-def test_a_worker_is_lost(doomed, by_rows, impatient, sim, expected, caplog):
-    assert same(expected, struck(doomed, signal.SIGKILL, 15, 0.0, fitted(sim.X))[0])
-    assert noticed(caplog)
+def test_a_worker_is_lost(doomed, by_rows, sim, expected):
+    before = set(workers_of(doomed))
+    assert same(expected, struck(doomed, 15, 0.0, fitted(sim.X))[0])
+    assert before - set(workers_of(doomed))
+
+
+def test_all_workers_are_lost_at_once(doomed, by_rows, sim, expected):
+    """Tasks that prefer a worker would wait for it for ever."""
+    told = []
+
+    def strike(_):
+        if len(told) == 15:
+            for pid in doomed.run(os.getpid).values():
+                kill(pid)
+        told.append(1)
+
+    assert same(expected, sf.fit_vi(sim.X, **FIT, client=doomed, callback=strike))
+    assert len(told) > 15
+
+
+def test_a_shared_value_outlives_the_worker_that_has_it(doomed):
+    """It is in the graph, which the scheduler keeps."""
+    jobs = Shared(doomed, np.arange(1000.0))
+    assert jobs(np.sum) == 499500.0
+    for pid in doomed.run(os.getpid).values():
+        kill(pid)
+    assert jobs(np.sum) == 499500.0
+
+
+def test_a_scheduler_that_is_lost_is_an_error_soon(by_rows, sim):
+    """Whether a worker has features or jobs."""
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    for settings in ({**FIT, "n_trials": 1}, {**FIT, "search": "thorough", "n_trials": "auto"}):
+        cluster = distributed.LocalCluster(**CLUSTER)
+        client = distributed.Client(cluster, timeout=5)
+        told = []
+
+        def close(_, told=told, cluster=cluster):
+            if len(told) == 5:
+                cluster.close()
+            told.append(1)
+
+        begun = time.monotonic()
+        with pytest.raises(RuntimeError, match=r"connection is lost; make a new client|connected to its scheduler"):
+            sf.fit_vi(sim.X, **settings, client=client, callback=close)
+        assert time.monotonic() - begun < 60
+        client.close()
 
 
 @pytest.mark.slow
-def test_what_is_saved_is_where_a_lost_worker_goes_on(doomed, by_rows, impatient, sim, expected, monkeypatch, caplog):
-    monkeypatch.setattr("sparsefactor.engine.dask.places.SAVE_AFTER", 0.02)
-    monkeypatch.setattr("sparsefactor.engine.dask.places.SAVE_SHARE", 1.0)
-    monkeypatch.setattr("sparsefactor.engine.dask.places.PIECE", 10_000)  # of which a shard has several
-    assert same(expected, struck(doomed, signal.SIGKILL, 30, 0.0, fitted(sim.X))[0])
-    assert noticed(caplog)
+def test_a_lost_worker_of_a_state_that_was_sent_anew(doomed, by_rows, sim, expected, monkeypatch):
+    monkeypatch.setattr("sparsefactor.engine.dask.futures.LINEAGE", 4)
+    monkeypatch.setattr("sparsefactor.engine.dask.futures.SAVING", 1e9)
+    assert same(expected, struck(doomed, 30, 0.0, fitted(sim.X))[0])
 
 
 RUNS = {"rows": {**DRAWS, "n_warmup": 8, "n_draws": 12}, "chains": {**DRAWS, "n_warmup": 30, "n_draws": 60}}
@@ -113,40 +137,19 @@ def faulty(what: str, sim, store, request):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sparsefactor.SamplingWarning")
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("what", ["a fit by rows", "a fit by trials", "draws by rows", "draws by chains"])
-def test_ten_random_moments(sim, store, impatient, what, how, caplog, request):
+def test_ten_random_moments(sim, store, what, request):
     call, is_right = faulty(what, sim, store, request)
-    rng, seen, length = random.Random(int(how)), 0, 40
+    rng, lost, length = random.Random(9), 0, 40
     for number in range(10):
         early = number % 3 == 2
         when, after = (0, rng.uniform(0.0, 1.0)) if early else (rng.randrange(1, length), rng.uniform(0, 0.02))
         with distributed.LocalCluster(**CLUSTER) as cluster, distributed.Client(cluster) as client:
-            found, length = struck(client, how, when, after, call)
+            before = set(workers_of(client))
+            found, length = struck(client, when, after, call)
+            lost += bool(before - set(workers_of(client)))
         assert is_right(found)
-        seen += noticed(caplog)
-    if what.endswith("rows"):
-        assert seen >= 7  # but for those near the end
-    elif how == signal.SIGSTOP:  # jobs of a worker that was killed are made again by Dask itself
-        assert seen >= 4  # for they tell of themselves when they have come back
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_worker_is_lost_among_many(by_rows, impatient, sim, expected, tmp_path, how, monkeypatch, caplog):
-    """Where workers add up sums among themselves and pass messages on, at a few moments."""
-    few = tmp_path / "few.py"
-    few.write_text("import sparsefactor.engine.dask.messages as messages\nmessages.FEW, messages.MUCH = 2, 0\n")
-    monkeypatch.setattr("sparsefactor.engine.dask.messages.FEW", 2)
-    monkeypatch.setattr("sparsefactor.engine.dask.messages.MUCH", 0)
-    rng = random.Random(int(how))
-    for when in (5, 20):
-        with (
-            distributed.LocalCluster(**{**CLUSTER, "n_workers": 4}, preload=str(few)) as cluster,
-            distributed.Client(cluster) as client,
-        ):
-            assert same(expected, struck(client, how, when, rng.uniform(0.0, 0.02), fitted(sim.X))[0])
-        assert noticed(caplog)
+    assert lost >= 7  # but for those near the end
 
 
 CHILD = """

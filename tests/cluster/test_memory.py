@@ -1,14 +1,14 @@
-"""What workers and client hold no longer than it is of use."""
+"""What workers and scheduler hold no longer than it is of use."""
 
 from __future__ import annotations
 
-import gc
+import time
 
 import numpy as np
 import pytest
+from tests.helpers.clusters import client_of
 
 from sparsefactor.data import as_data
-from sparsefactor.engine.dask.cluster import Handle
 from sparsefactor.engine.dask.engine import DaskEngine
 from sparsefactor.model import Beta, Prior
 from sparsefactor.vi.cavi import CAVI
@@ -16,41 +16,38 @@ from sparsefactor.vi.cavi import CAVI
 pytest.importorskip("distributed")
 
 
-def begun(client, sim):
+def n_tasks(client) -> int:
+    return client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
+
+
+def tasks_after_sweeps(client, sim, n: int) -> list[int]:
+    """How many tasks the scheduler knows, after each sweep."""
     data = as_data(sim.X, center=True)
     prior = Prior(n_factors=3, inclusion=Beta(1, 1)).in_units_of(data)
-    engine = DaskEngine(data, prior, client)
-    cavi = CAVI(data, prior, engine, joint=True)
+    cavi = CAVI(data, prior, DaskEngine(data, prior, client), joint=True)
     rng = np.random.default_rng(0)
-    normals = rng.standard_normal((data.n_features, 3)), rng.standard_normal((3, data.n_samples))
-    return engine, cavi, cavi.start(*normals)
-
-
-def test_states_are_let_go_at_once_however_long_answers_take(client, sim, monkeypatch):
-    engine, cavi, state = begun(client, sim)
-    monkeypatch.setattr("sparsefactor.engine.dask.places.LOOK", 1e-4)  # of which an answer takes many
-    gc.collect()
-    gc.disable()
-    try:
-        for _ in range(5):
-            state = cavi.sweep(state, rescale=True)
-        kept = [found for found in gc.get_objects() if isinstance(found, Handle) and found.cluster is engine.cluster]
-    finally:
-        gc.enable()
-    assert len(kept) == 2  # the engine, and the rows of the last state
+    state = cavi.start(rng.standard_normal((data.n_features, 3)), rng.standard_normal((3, data.n_samples)))
+    found = []
+    for _ in range(n):
+        state = cavi.sweep(state, rescale=True)
+        time.sleep(0.05)  # in which what was let go of is forgotten
+        found.append(n_tasks(client))
     assert np.isfinite(state.elbo)
+    return found
 
 
-def test_saved_states_come_in_pieces_and_are_in_no_memory(client, sim, monkeypatch):
-    engine, _, state = begun(client, sim)
-    monkeypatch.setattr("sparsefactor.engine.dask.places.PIECE", 10_000)
-    cluster = engine.cluster
-    sizes, ask = [], cluster.ask_one
-    monkeypatch.setattr(cluster, "ask_one", lambda *args: sizes.append(len(found := ask(*args))) or found)
-    before = engine.vi_fetch(state.rows)
-    cluster.save()
-    assert max(sizes) == 10_000 and len(sizes) > 2 * len(cluster.bounds)  # noqa: PT018
-    assert not any(cluster.log)
-    cluster.renew(0, "for a test")
-    for was, now in zip(before, engine.vi_fetch(state.rows), strict=True):
-        assert np.array_equal(was, now)
+def test_the_scheduler_remembers_a_bounded_number_of_tasks(client, sim, monkeypatch):
+    monkeypatch.setattr("sparsefactor.engine.dask.futures.LINEAGE", 5)
+    monkeypatch.setattr("sparsefactor.engine.dask.futures.SAVING", 1e9)
+    found = tasks_after_sweeps(client, sim, 30)
+    assert max(found[20:]) <= max(found[:10]) + 3
+    monkeypatch.setattr("sparsefactor.engine.dask.futures.LINEAGE", 10**6)  # the control
+    assert tasks_after_sweeps(client, sim, 30)[-1] > max(found) + 20
+
+
+def test_all_is_let_go_at_the_end(sim):
+    client = client_of(2)
+    before = n_tasks(client)
+    assert tasks_after_sweeps(client, sim, 3)[-1] > before
+    time.sleep(0.5)
+    assert n_tasks(client) == before

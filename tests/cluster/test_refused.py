@@ -27,9 +27,10 @@ def test_bad_clusters_are_refused_before_any_work(client, sim, monkeypatch):
     closed.close()
     with pytest.raises(RuntimeError, match="connected to its scheduler; it is closed; make a new one"):
         sf.fit_vi(sim.X, n_factors=2, client=closed)
-    with pytest.raises(ValueError, match=r"workers have the engines .cpu. and .jax.; got backend='reference'"):
-        sf.fit_vi(sim.X, n_factors=2, client=client, backend="reference")
-    monkeypatch.setattr("sparsefactor.jobs.__version__", "99.0")
+    for backend in ("reference", "jax", "gpu"):
+        with pytest.raises(ValueError, match=rf"compute on their CPUs; got backend='{backend}' with a client"):
+            sf.fit_vi(sim.X, n_factors=2, client=client, backend=backend)
+    monkeypatch.setattr("sparsefactor.executors.__version__", "99.0")
     with pytest.raises(RuntimeError, match=r"every worker must have sparsefactor 99.0.* has version"):
         sf.fit_vi(sim.X, n_factors=2, client=client)
 

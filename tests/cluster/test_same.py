@@ -10,8 +10,7 @@ import pytest
 from tests.cluster.common import CLUSTER, DRAWS, FIT, RUGGED, G, N, loadings, same
 
 import sparsefactor as sf
-from sparsefactor.engine.dask.gathering import ask
-from sparsefactor.jobs import aligned
+from sparsefactor.executors import aligned
 from sparsefactor.questions.samples import Samples
 
 distributed = pytest.importorskip("distributed")
@@ -27,10 +26,19 @@ def tasks_of(client) -> set[str]:
 
 def test_a_fit_is_the_same_to_the_bit(client, by_rows, sim, store, expected):
     assert same(expected, sf.fit_vi(sim.X, **FIT, client=client))
-    assert any(task.startswith("features 1 to ") for task in tasks_of(client))
+    assert {"vi_row_pass", "sums"} <= tasks_of(client)
     found = sf.fit_vi(store, **FIT, client=client)
     assert same(expected, found)
     assert found.variance_explained() == pytest.approx(expected.variance_explained(), rel=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::sparsefactor.ConvergenceWarning")
+def test_an_average_explains_the_same(client, by_rows, sim, store):
+    settings = {"n_factors": 3, "n_trials": 2, "max_iter": 10, "average": True}
+    here, there = sf.fit_vi(sim.X, **settings), sf.fit_vi(store, **settings, client=client)
+    assert np.array_equal(here.reconstruct(), there.reconstruct())
+    for by in (None, "feature", "factor"):
+        assert there.variance_explained(by=by) == pytest.approx(here.variance_explained(by=by), rel=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore::sparsefactor.SamplingWarning")
@@ -53,7 +61,7 @@ def test_what_draws_explain_is_summed_where_the_data_are(client, by_rows, sim, s
     """With covariates, too, no row of the data comes to the client, but of small data for the move "noise"."""
     age, moves = np.random.default_rng(0).standard_normal((N, 1)), ("scale", "rotation", "shear", "column")
     here = sf.sample(sim.X, **DRAWS, covariates=age, moves=moves)
-    monkeypatch.setattr("sparsefactor.engine.dask.cluster.Cluster.rows", None)
+    monkeypatch.setattr("sparsefactor.engine.dask.data.RemoteRows.__getitem__", None)
     there = sf.sample(store, **DRAWS, covariates=age, client=client, moves=moves)
     for by in ("feature", "factor"):
         assert np.array_equal(here.variance_explained(by=by), there.variance_explained(by=by))
@@ -126,33 +134,6 @@ def test_a_callback_can_stop_a_search_that_is_spread(client):
     assert {"race", "climb"} <= set(told)
 
 
-def test_passes_by_jax_on_workers(client, sim, store, expected):
-    """On their CPUs here; whoever asks for a GPU is told that there is none."""
-    pytest.importorskip("jax")
-    found = sf.fit_vi(store, **FIT, client=client, backend="jax")
-    assert found.elbo == pytest.approx(expected.elbo, rel=1e-10)
-    assert np.allclose(found.loadings_mean, expected.loadings_mean, atol=1e-8)
-    if client.submit(lambda: __import__("jax").default_backend()).result() == "cpu":
-        with pytest.raises(ValueError, match=r"needs a GPU on every worker; tcp.* sees 'cpu' alone"):
-            sf.fit_vi(store, **FIT, client=client, backend="gpu")
-
-
-@pytest.mark.filterwarnings("ignore::sparsefactor.SamplingWarning")
-@pytest.mark.slow
-@pytest.mark.parametrize("missing", [False, True])
-def test_draws_by_jax_on_workers(client, sim, missing):
-    """By the same random numbers, whichever worker has a row: so the first sweeps are those of the CPU."""
-    pytest.importorskip("jax")
-    X = sim.X.copy()
-    X[np.random.default_rng(0).random(X.shape) < 0.1 * missing] = np.nan
-    here, there = (sf.sample(X, **DRAWS, **more) for more in ({}, {"client": client, "backend": "jax"}))
-    assert np.allclose(loadings(here), loadings(there), atol=1e-6)
-    assert not np.allclose(loadings(here)[0, 0], loadings(here)[0, 1], atol=1e-2)
-    if client.submit(lambda: __import__("jax").default_backend()).result() == "cpu":
-        with pytest.raises(ValueError, match=r"needs a GPU on every worker; tcp.* sees 'cpu' alone"):
-            sf.sample(X, **DRAWS, client=client, backend="gpu")
-
-
 @pytest.mark.filterwarnings("ignore::sparsefactor.SamplingWarning")
 def test_questions_are_answered_by_workers(client, sim, store, expected, monkeypatch):
     monkeypatch.setattr("sparsefactor.questions.samples.BLOCK_ENTRIES", 9 * G)
@@ -218,18 +199,14 @@ def test_every_call_takes_every_kind_of_source(client, by_rows, sim, store, expe
     assert all(np.array_equal(one, other) for one, other in zip(arrays, found_arrays, strict=True))
 
 
-def test_many_workers_add_up_among_themselves(by_rows, sim, expected, monkeypatch):
-    """With threads for processes, as they come up in no time; messages travel all the same."""
-    monkeypatch.setattr("sparsefactor.engine.dask.messages.FEW", 4)
-    monkeypatch.setattr("sparsefactor.engine.dask.messages.MUCH", 0)
-    asked = []
-    monkeypatch.setattr("sparsefactor.engine.dask.gathering.ask", lambda *args: asked.append(args[2:4]) or ask(*args))
+@pytest.mark.parametrize("n_workers", [1, 6])
+def test_any_number_of_workers(by_rows, sim, expected, n_workers):
+    """With threads for processes, as they come up in no time."""
     with (
-        distributed.LocalCluster(**{**CLUSTER, "n_workers": 6, "processes": False}) as cluster,
+        distributed.LocalCluster(**{**CLUSTER, "n_workers": n_workers, "processes": False}) as cluster,
         distributed.Client(cluster) as client,
     ):
         assert same(expected, sf.fit_vi(sim.X, **FIT, client=client))
-    assert set(asked) == {(0, 2), (2, 4), (4, 6)}
 
 
 def test_encrypted(by_rows, sim, expected):
@@ -239,19 +216,6 @@ def test_encrypted(by_rows, sim, expected):
     with distributed.LocalCluster(**tls) as cluster, distributed.Client(cluster) as client:
         assert client.scheduler.address.startswith("tls://")
         assert same(expected, sf.fit_vi(sim.X, **FIT, client=client))
-
-
-def test_every_worker_has_what_jobs_share(client):
-    from sparsefactor.jobs import Jobs, present
-
-    jobs = Jobs(client, np.arange(1000.0))
-    (holders,) = client.who_has([jobs.shared]).values()
-    assert set(holders) == set(present(client))
-    assert jobs(float_sum) == 499500.0
-
-
-def float_sum(values) -> float:
-    return float(values.sum())
 
 
 def test_arrays_that_came_by_the_network_are_laid_where_numbers_begin():

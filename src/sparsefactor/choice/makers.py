@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from ..engine.readers import fits_on, is_little
+from ..engine.readers import is_little
+from ..executors import Shared
 from ..model import Prior
 from ..start import Start
 from .hidden import Laid, Mask
@@ -25,5 +26,10 @@ def fits_of(laid: Laid, source: Any, client: Any, inference: str) -> tuple[Fit, 
     alone = {"n_threads" if inference == "vi" else "n_jobs": 1}
     if client is None:
         return lambda prior, mask, options: judged(laid, prior, mask, inference, options | alone), os.cpu_count() or 1
-    jobs = fits_on(client, laid.in_memory())
-    return lambda prior, mask, options: jobs(judged, prior, mask, inference, options | alone, name="fit"), jobs.threads
+    jobs = Shared(client, laid.in_memory())
+
+    def on_worker(prior: Prior, mask: Mask, options: dict[str, Any]) -> tuple[dict[str, Any], Start]:
+        found: tuple[dict[str, Any], Start] = jobs(judged, prior, mask, inference, options | alone, name="fit")
+        return found
+
+    return on_worker, jobs.n_threads

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from ..checks import checked_choice, checked_count, checked_flag, checked_share, seed_number
-from ..jobs import check_client
+from ..executors import check_client
 from ..model import Beta, Prior
 from ..notices import warn
 from ..progress import Bars, is_shown

@@ -1,6 +1,6 @@
 """The data matrix inside the package: the paper's Y, G features by N samples, zero where an entry is missing.
 
-With zeros there, the two products Y F' and (tau L)' Y need no mask; only Gram matrices do (docs/math.md, 4.1).
+With zeros there, the two products Y F' and (tau L)' Y need no mask; only Gram matrices do (math.md, 4.1).
 """
 
 from __future__ import annotations
@@ -98,6 +98,11 @@ class Data:
     @property
     def is_complete(self) -> bool:
         return self.observed is None
+
+    @property
+    def is_part(self) -> bool:
+        """Whether these are some of the rows of a larger matrix."""
+        return self.n_rows is not None
 
     @property
     def tile(self) -> int:

@@ -24,10 +24,10 @@ AHEAD = 16  # chunks that are read ahead
 
 
 class Held:
-    """Some of a source's features in files of a spool, before they are centred."""
+    """Some of a source's features before they are centred, in files or where else a spool has them."""
 
-    def __init__(self, source: Source, first: int, last: int, dtype: Any, folder: str | None = None) -> None:
-        self.spool, self.dtype = Spool(folder), np.dtype(dtype)
+    def __init__(self, source: Source, first: int, last: int, dtype: Any, spool: Any = None) -> None:
+        self.spool, self.dtype = Spool() if spool is None else spool, np.dtype(dtype)
         single = source.dtype.kind == "f" and source.dtype.itemsize <= 4
         # Means are taken from the values as they are given, so these are kept until then.
         exact = np.dtype(np.float32 if single and self.dtype == np.float32 else np.float64)
@@ -35,6 +35,9 @@ class Held:
         self.values = self.spool.empty(shape, exact)
         logger.info("reading features %d to %d of %d", first + 1, last, source.shape[1])
         source.fill(self.values.T, first, last, self.release)
+
+    def __sizeof__(self) -> int:
+        return int(self.values.nbytes)
 
     def release(self) -> None:
         """What is in memory of the files may leave it."""

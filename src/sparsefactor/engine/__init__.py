@@ -42,18 +42,16 @@ def build_engine(
     if half and client is not None:
         raise ValueError("dtype=float16 is how data are held on a GPU; got it with a client; pass dtype=float32")
     if client is not None:
-        if backend == "reference":
+        if backend not in ("auto", "cpu"):
             raise ValueError(
-                'a cluster\'s workers have the engines "cpu" and "jax"; got backend=\'reference\'; leave it out'
+                f"the workers of a cluster compute on their CPUs; got backend={backend!r} with a client; leave one out"
             )
         from .cpu import is_small
-        from .dask.engine import DaskEngine
-        from .dask.jax_passes import jax_on
 
         if not is_small(data, prior.K):
-            by_jax = jax_on(client, backend, data, prior, any_precision)
-            single = by_jax and backend == "auto" and not data.is_single
-            return DaskEngine(data, prior, client, by_jax=by_jax, single=single)
+            from .dask.engine import DaskEngine
+
+            return DaskEngine(data, prior, client)
         logger.info("%d x %d: so little that it is fitted here, not on the cluster", data.n_features, data.n_samples)
         data = data.here()
     backend = resolved(backend, data, prior, any_precision or half)

@@ -26,7 +26,6 @@ from ..kernels.cpu.profiles import CompiledShears
 from ..kernels.cpu.shares import gibbs_shares, vi_shares
 from ..kernels.cpu.tiles import TileSums, empty_tile_sums, packed_message, sums_of
 from ..kernels.cpu.vi_rows import VIMessage, vi_scratch, vi_tiles
-from ..kernels.exchange import HERE, Exchange
 from ..kernels.rows import RowVerbs
 from ..model import Beta, Prior
 from .blocks import Blocks, Round, by_rows
@@ -72,20 +71,15 @@ class CpuEngine(CpuSamples, CpuMoves, RowVerbs):
         *,
         cuts: Sequence[int] = (),
         _split_small: bool = False,
-        exchange: Exchange = HERE,
         _blocks: Blocks | None = None,
     ) -> None:
-        """cuts: the tiles at which blocks of rows end, where there is to be more than one block.
-
-        exchange: with those who have the other rows, where data and prior are those of a part of the rows.
-        """
+        """cuts: the tiles at which blocks of rows end, where there is to be more than one block."""
         prior = prior.in_units_of(data)
         self.data, self.prior = data, prior
         self.blocks = _blocks or Blocks(data, prior, cuts)
         self.masked, self.dtype = not data.is_complete, data.Y.dtype
         self.n_threads = available_cores() if n_threads is None else n_threads
-        self.exchange = exchange
-        self.passes = Passes(self.blocks, exchange)
+        self.passes = Passes(self.blocks)
         self.group = prior.group_index if prior.grouped else np.zeros(data.n_features, np.int64)
         self.V = len(prior.group_names) if prior.grouped else 1
         self.split_small = _split_small
@@ -101,24 +95,13 @@ class CpuEngine(CpuSamples, CpuMoves, RowVerbs):
         self.gibbs_rounds = self.blocks.rounds(self._threads_for(self._row_cost(*GIBBS_COST)))
         self.move_rounds = self.blocks.rounds(self._threads_for(data.n_features * MOVE_COST))
         self.move_parts = [part for own in self.move_rounds for part in own.parts]
-        self.vi_constants, self.gibbs_constant = VITerms(), 0.0  # to add to the rows' terms; the latter to `noise`
-        if prior.noise == "feature":
-            half = 0.5 * data.row_count
-            a, b = prior.noise_shape, np.broadcast_to(prior.noise_rate, data.n_features)
-            shape = a + half
-            # densities.gamma_kl less its terms in log(rate) and 1 / rate, which the rows add.
-            kl = (shape - a) * digamma(shape) - gammaln(shape) + gammaln(a) - a * np.log(b) - shape
-            each = np.stack([half * digamma(shape), kl, a * np.log(b) - gammaln(a)])
-            likelihood, divergence, density = self.over_tiles(lambda own: (each[:, own].sum(axis=1),))[0].tolist()
-            self.vi_constants = VITerms(likelihood=likelihood, noise=-divergence)
-            self.gibbs_constant = density
+        self.vi_constants, self.gibbs_constant = self.noise_constants()
         self._module_pass: ModulePass | None = None
         if prior.n_modules > 1:
             rounds = self.blocks.rounds(self._threads_for(self._row_cost(*VI_COST) * prior.n_modules))
             self._module_pass = ModulePass(self.passes, prior, rounds, self.vi_constants, self.memory, self._shares)
 
     name = "cpu"
-    more: dict[str, Any] = {}  # noqa: RUF012 - what another kind of it is made with besides
 
     def with_prior(self, prior: Prior) -> CpuEngine:
         """The same engine under another prior, which has the same noise and groups; the data are not copied."""
@@ -130,9 +113,7 @@ class CpuEngine(CpuSamples, CpuMoves, RowVerbs):
             prior,
             self.n_threads,
             _split_small=self.split_small,
-            exchange=self.exchange,
             _blocks=self.blocks if shared else None,
-            **self.more,
         )
 
     def with_threads(self, n_threads: int) -> CpuEngine:
@@ -142,10 +123,22 @@ class CpuEngine(CpuSamples, CpuMoves, RowVerbs):
             self.prior,
             n_threads,
             _split_small=self.split_small,
-            exchange=self.exchange,
             _blocks=self.blocks,
-            **self.more,
         )
+
+    def noise_constants(self) -> tuple[VITerms, float]:
+        """What is to be added to the rows' terms of VI, and to the term `noise` of Gibbs sampling."""
+        prior, data = self.prior, self.data
+        if prior.noise != "feature":
+            return VITerms(), 0.0
+        half = 0.5 * data.row_count
+        a, b = prior.noise_shape, np.broadcast_to(prior.noise_rate, data.n_features)
+        shape = a + half
+        # densities.gamma_kl less its terms in log(rate) and 1 / rate, which the rows add.
+        kl = (shape - a) * digamma(shape) - gammaln(shape) + gammaln(a) - a * np.log(b) - shape
+        each = np.stack([half * digamma(shape), kl, a * np.log(b) - gammaln(a)])
+        likelihood, divergence, density = self.over_tiles(lambda own: (each[:, own].sum(axis=1),))[0].tolist()
+        return VITerms(likelihood=likelihood, noise=-divergence), density
 
     # ---- how much work there is -------------------------------------------------------------------------------
 
@@ -207,7 +200,7 @@ class CpuEngine(CpuSamples, CpuMoves, RowVerbs):
         given = not prior.learns_inclusion and len(prior.inclusion_matrix()) > 1
         strong = isinstance(prior.inclusion, Beta) and prior.inclusion.a + prior.inclusion.b > MOST_SURE
         plain = prior.noise == "feature" and not prior.grouped and prior.n_modules == 1
-        plain = plain and len(self.blocks) == 1 and self.exchange is HERE and not data.is_sparse
+        plain = plain and len(self.blocks) == 1 and not data.is_part and not data.is_sparse
         if given or strong or not plain or not self._row_cost(*VI_COST) < 2 * WORTH_A_THREAD:
             return None
         if self.masked:
@@ -242,7 +235,7 @@ class CpuEngine(CpuSamples, CpuMoves, RowVerbs):
     def gibbs_shortcut(self) -> SmallGibbs | None:
         """For data so small that Python between the kernels takes longer than threads would save."""
         prior, data = self.prior, self.data
-        plain = not prior.grouped and prior.n_modules == 1 and len(self.blocks) == 1 and self.exchange is HERE
+        plain = not prior.grouped and prior.n_modules == 1 and len(self.blocks) == 1 and not data.is_part
         plain = plain and not self.masked and not data.is_sparse and self.dtype == np.float64 and data.design is None
         if not plain or self.split_small or not self._row_cost(*GIBBS_COST) < 4 * WORTH_A_THREAD:
             return None

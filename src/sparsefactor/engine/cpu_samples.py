@@ -17,7 +17,7 @@ from ..kernels.cpu import sample_lanes
 from ..kernels.cpu.lanes import LANES
 from ..kernels.cpu.packed import packed_size
 from ..kernels.cpu.shares import add_shares, gibbs_shares, unpack_shares
-from ..kernels.exchange import HERE, Exchange
+from ..kernels.totals import is_whole, total
 from ..model import Prior
 from .blocks import Blocks, Part
 from .memory import Memory
@@ -48,7 +48,6 @@ class CpuSamples:
     prior: Prior
     blocks: Blocks
     memory: Memory
-    exchange: Exchange
     masked: bool
     dtype: Any
     _threads_for: Callable[[float], int]
@@ -110,7 +109,7 @@ class CpuSamples:
             for some in [[span] for span in spans] if self.blocks.by_round else [spans]:
                 run_parts(climb, [(way, some) for way in ways])
                 self.blocks.release([part for _, span in some for part in span])
-            whole = None if self.exchange is HERE else self.exchange.total(ways[0].tree.nodes)
+            whole = None if is_whole() else total(ways[0].tree.nodes)
 
             def unpacked(way: Way) -> None:
                 unpack_shares(*way.part, *(whole or way.tree.total()), square)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..data.tiles import Tree
 from ..kernels.cpu.tiles import TileSums, add_tiles
-from ..kernels.exchange import HERE, Exchange
+from ..kernels.totals import is_whole, total
 from .blocks import Blocks, Part, Round
 from .threads import run_parts
 
@@ -24,8 +24,8 @@ def room_for(rounds: Sequence[Round]) -> tuple[int, int]:
 class Passes:
     """Who runs kernels on blocks, and adds up what they leave by tile."""
 
-    def __init__(self, blocks: Blocks, exchange: Exchange) -> None:
-        self.blocks, self.exchange = blocks, exchange
+    def __init__(self, blocks: Blocks) -> None:
+        self.blocks = blocks
 
     def run(
         self,
@@ -41,7 +41,7 @@ class Passes:
         sums: named tuples of arrays whose first axis is the tiles of a round, which the kernel fills and which are
         written over. done: told of a round's parts when they are.
         """
-        alone = self.exchange is HERE and len(rounds) == 1
+        alone = is_whole() and len(rounds) == 1
         tree = Tree()
         for (own, parts), following in zip_longest(rounds, rounds[1:]):
             if following is not None:
@@ -56,7 +56,7 @@ class Passes:
                     tree.add(self.blocks.first_tile + own.start + t, values)
         if alone:
             return [tile_total(each) for each in sums]
-        totals = iter(self.exchange.total(tree.nodes, needed))
+        totals = iter(total(tree.nodes, needed))
         return [tuple(next(totals) for _ in each) for each in sums]
 
 

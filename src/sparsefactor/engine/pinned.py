@@ -1,4 +1,4 @@
-"""An engine for data with a design: covariates enter as factors with given activations (docs/math.md, 1.11).
+"""An engine for data with a design: covariates enter as factors with given activations (math.md, 1.11).
 
 The engine inside has as many factors more as there are directions, all of them included in every row. Whoever asks sees
 the free factors alone: rows carry the directions' loadings along as `base`, and sums come with what these explain taken
@@ -33,7 +33,6 @@ from ..kernels.contract import (
     VIColumns,
     VIRows,
 )
-from ..kernels.exchange import HERE
 from ..kernels.noise import slab_generator
 from ..kernels.protocol import Engine, VIShortcut
 from ..kernels.rows import RowVerbs, contiguous
@@ -50,11 +49,16 @@ def extended(prior: Prior, d: int) -> Prior:
     return replace(prior, n_factors=prior.K + d, **changed)
 
 
+def free_phi(phi: Array, K: int) -> Array:
+    """The first K factors' phi; there may be none."""
+    return phi[:K, :K] if len(phi) else phi
+
+
 class PinnedNoise(NamedTuple):
     """The rows' noise, and where the slabs' precisions are drawn from."""
 
     rows: Any
-    slabs: np.random.Generator | None  # where there are any
+    slabs: tuple[tuple[int, int], int] | None  # key and sweep, where there are any
 
 
 class Slabs(NamedTuple):
@@ -70,7 +74,6 @@ class Pinned(RowVerbs):
     def __init__(self, inner: Engine, data: Data, prior: Prior) -> None:
         assert data.design is not None
         self.inner, self.data, self.prior, self.K = inner, data, prior.in_units_of(data), prior.K
-        self.exchange = getattr(inner, "exchange", HERE)
         self.shears = getattr(inner, "shears", Shears)
         self.C, self.G = data.design.basis, data.n_rows or data.n_features
         self.d, self.flat, self.learnt = len(self.C), data.base_precision, data.design.learnt
@@ -163,7 +166,7 @@ class Pinned(RowVerbs):
             share=share,
             alpha=self.pad(message.alpha, alpha),
             log_alpha=self.pad(message.log_alpha, log_alpha),
-            logit=self.pad(message.logit, CERTAIN, axis=-1),
+            logit=self.certain(message.logit),
             scale=self.pad(message.scale, 1.0),
             log_in=self.pad(message.log_in, 0.0),
             log_out=self.pad(message.log_out, -CERTAIN),
@@ -205,15 +208,12 @@ class Pinned(RowVerbs):
             rows.member,
         )
 
-    def free_phi(self, phi: Array) -> Array:
-        return phi[: self.K, : self.K] if len(phi) else phi
-
     def whole_columns(self, columns: GibbsColumns, rows: GibbsRows) -> GibbsColumns:
         """For moves, which leave the directions' loadings as they are, whatever their precisions."""
         return GibbsColumns(
             F=np.vstack([columns.F, self.C]),
             alpha=self.pad(columns.alpha, self.precisions(self.slabs(rows.base**2))[0]),
-            logit=self.pad(columns.logit, CERTAIN, axis=-1),
+            logit=self.certain(columns.logit),
             weight=columns.weight,
             scale=self.pad(columns.scale, 1.0),
             phi=block_diag(columns.phi, np.eye(self.d)) if len(columns.phi) else columns.phi,
@@ -265,14 +265,14 @@ class Pinned(RowVerbs):
     # ---- Gibbs sampling -----------------------------------------------------------------------------------------
 
     def row_noise(self, key: tuple[int, int], sweep: int) -> PinnedNoise:
-        return PinnedNoise(self.inner.row_noise(key, sweep), slab_generator(key, sweep) if self.has_slabs else None)
+        return PinnedNoise(self.inner.row_noise(key, sweep), (key, sweep) if self.has_slabs else None)
 
     def gibbs_row_pass(self, rows: GibbsRows, message: Message, noise: PinnedNoise) -> tuple[GibbsRows, Sums]:
         slabs = self.slabs(rows.base**2)
         alpha = np.array(self.flat)
         if slabs is not None and noise.slabs is not None:
             learnt = self.learnt if slabs.rate.ndim == 1 else self.learnt[:, None]
-            alpha = np.where(learnt, noise.slabs.standard_gamma(slabs.shape) / slabs.rate, self.flat)
+            alpha = np.where(learnt, slab_generator(*noise.slabs).standard_gamma(slabs.shape) / slabs.rate, self.flat)
         whole = self.whole_message(message, alpha, np.log(alpha))
         new, sums = self.inner.gibbs_row_pass(self.whole_rows(rows), whole, noise.rows)
         free = self.free_rows(new)
@@ -284,16 +284,24 @@ class Pinned(RowVerbs):
     def gibbs_activations(self, sums: Sums, weight: Array, prior: Array, normal: Array) -> Array:
         return self.inner.gibbs_activations(sums, weight, prior, normal)
 
+    def with_still(self, noise: ShearNoise) -> ShearNoise:
+        """With shears of nothing along the directions."""
+        return noise._replace(step=self.pad(noise.step, 0.0, axis=1), log_uniform=self.pad(noise.log_uniform, 0.0, 1))
+
+    def certain(self, logit: Array) -> Array:
+        """Prior log odds with those of the directions, which are included everywhere."""
+        return self.pad(logit, CERTAIN, axis=-1)
+
     def gibbs_shear(self, rows: GibbsRows, columns: GibbsColumns, noise: ShearNoise) -> tuple[GibbsRows, Array, Array]:
-        still = noise._replace(step=self.pad(noise.step, 0.0, axis=1), log_uniform=self.pad(noise.log_uniform, 0.0, 1))
+        still = self.with_still(noise)
         new, F, phi = self.inner.gibbs_shear(self.whole_rows(rows), self.whole_columns(columns, rows), still)
-        return self.free_rows(new), np.ascontiguousarray(F[: self.K]), self.free_phi(phi)
+        return self.free_rows(new), np.ascontiguousarray(F[: self.K]), free_phi(phi, self.K)
 
     def gibbs_rotate(
         self, rows: GibbsRows, columns: GibbsColumns, noise: RotationNoise
     ) -> tuple[GibbsRows, Array, Array, Array]:
         new, F, alpha, phi = self.inner.gibbs_rotate(self.whole_rows(rows), self.whole_columns(columns, rows), noise)
-        return self.free_rows(new), np.ascontiguousarray(F[: self.K]), alpha[: self.K], self.free_phi(phi)
+        return self.free_rows(new), np.ascontiguousarray(F[: self.K]), alpha[: self.K], free_phi(phi, self.K)
 
     def gibbs_columns(
         self, rows: GibbsRows, columns: GibbsColumns, noise: ColumnNoise

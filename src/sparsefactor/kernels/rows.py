@@ -21,7 +21,6 @@ from ..densities import LOG_2PI
 from ..model import Prior
 from ..signals import add_signal
 from .contract import MOVE_NAMES, Array, GibbsRows, Message, RowStream, VIRows
-from .exchange import HERE
 from .noise import STREAM_L, STREAM_Z, normal_from, stream_words, uniform_pair
 from .shears import SURE, Shears
 from .starts import StartVerbs
@@ -215,14 +214,13 @@ class RowVerbs(StartVerbs):
     def vi_sortings(self, rows: VIRows, M: int, rng: np.random.Generator) -> list[Array]:
         """(G, M) memberships to set out from: 2, 4, 8, ... and at last M clusters of the rows by their inclusions."""
         found = []
-        everyone = np.asarray(self.exchange.gather(rows.eta))
-        own = slice(self.data.first, self.data.first + self.data.n_features)
+        everyone = np.asarray(self.vi_fetch(rows).eta)
         most = min(M, len(everyone))
         for k in [2**power for power in range(1, 30) if 2**power < most] + [most]:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # an empty cluster is a module to spare
                 _, label = kmeans2(everyone, k, iter=ROUNDS, minit="++", seed=rng)
-            member = (1.0 - DOUBT) * np.eye(M)[label[own]] + DOUBT * (np.arange(M) < k) / k
+            member = (1.0 - DOUBT) * np.eye(M)[label] + DOUBT * (np.arange(M) < k) / k
             found.append(self.on.xp.asarray(member))
         return found
 
@@ -326,8 +324,7 @@ class RowVerbs(StartVerbs):
         G, K = rows.mu.shape
         logit = message.logit if len(message.logit) in (1, G) else message.logit[self.prior.group_index]
         alpha = np.broadcast_to(self.prior.by_row(message.alpha), (G, K))
-        whole = getattr(self, "exchange", HERE) is HERE and self.data.tile >= G
-        return self.shears(rows, alpha, np.broadcast_to(logit, (G, K)), self.over_tiles, whole)
+        return self.shears(rows, alpha, np.broadcast_to(logit, (G, K)), self.over_tiles, self.data.tile >= G)
 
 
 def contiguous(values: Any) -> Any:

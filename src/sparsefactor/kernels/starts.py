@@ -16,8 +16,8 @@ from ..arrays import NUMPY, Arrays
 from ..data import Data
 from ..data.tiles import slices
 from .contract import Array, RowStream
-from .exchange import HERE, Exchange, over_tiles
 from .noise import STREAM_L, normal_from, stream_words, uniform_pair
+from .totals import over_tiles
 
 Bend = Literal["cube", "tanh"]
 SAMPLE_ENTRIES = 4_000_000  # of the samples that a Gram matrix of the features is added up from at a time
@@ -26,11 +26,9 @@ SAMPLE_ENTRIES = 4_000_000  # of the samples that a Gram matrix of the features 
 class StartMatrix:
     """The data as starts see them: at unit scale, less what covariates explain, holes filled; zeros at first."""
 
-    def __init__(
-        self, data: Data, exchange: Exchange, holes: list[Array] | None = None, base: Array | None = None
-    ) -> None:
+    def __init__(self, data: Data, holes: list[Array] | None = None, base: Array | None = None) -> None:
         """holes: what is in the holes of each chunk of rows; base: (G, d) loadings on a design's directions."""
-        self.data, self.exchange, self.holes = data, exchange, holes
+        self.data, self.holes = data, holes
         self.chunks: list[slice] = []
         self.of_tile: dict[int, range] = {}  # the numbers of a tile's chunks, by the tile's first row
         for tile in data.tiles():
@@ -50,7 +48,7 @@ class StartMatrix:
     def added(self, part: Callable[[int], Any], needed: bool = False) -> Any:
         """The sum over all rows of what `part` makes of a chunk of them."""
         whole = lambda tile: (sum(map(part, self.of_tile[tile.start])),)  # noqa: E731
-        return over_tiles(self.data.tiles(), self.data.first_tile, self.exchange, whole, needed)[0]
+        return over_tiles(self.data.tiles(), self.data.first_tile, whole, needed)[0]
 
     def part(self, chunk: int) -> Array:
         """A chunk of rows of the matrix."""
@@ -80,12 +78,14 @@ class StartMatrix:
         G = self.data.n_features if self.data.n_rows is None else self.data.n_rows
         total = np.zeros((G, G))
         for samples in slices(0, self.data.n_samples, max(1, SAMPLE_ENTRIES // G)):
-            Y = self.exchange.gather(self._joined([self.part(c)[:, samples] for c in range(len(self.chunks))], samples))
+            Y = self.columns(samples)
             total += Y @ Y.T
         return total
 
-    def _joined(self, parts: list[Array], columns: slice) -> Array:
-        return np.concatenate(parts or [np.zeros((0, columns.stop - columns.start))])
+    def columns(self, samples: slice) -> Array:
+        """(G, n) some samples of the matrix."""
+        parts = [self.part(c)[:, samples] for c in range(len(self.chunks))]
+        return np.concatenate(parts or [np.zeros((0, samples.stop - samples.start))])
 
     def times(self, V: Array) -> Array:
         """Y V, as loadings of a start; V: (N, r)."""
@@ -120,14 +120,14 @@ class StartMatrix:
             return np.array([np.sum((new - old) ** 2), np.sum(new**2)])
 
         change, size = np.asarray(self.added(part)).tolist()
-        return StartMatrix(self.data, self.exchange, holes, self.base), change, size
+        return StartMatrix(self.data, holes, self.base), change, size
 
 
 class SparseStartMatrix(StartMatrix):
     """The same of data that are held sparse, by products with what is not zero."""
 
-    def __init__(self, data: Data, exchange: Exchange) -> None:
-        super().__init__(data, exchange)
+    def __init__(self, data: Data) -> None:
+        super().__init__(data)
         Y = data.Y if self.base is None or data.design is None else data.Y.less(self.base, data.design.basis)
         self.Y = Y / self.scale
 
@@ -149,15 +149,14 @@ class StartVerbs:
 
     data: Data
     on: Arrays = NUMPY
-    exchange: Exchange = HERE
 
     def row_tiles(self) -> Iterator[slice]:
         """Rows whose sums are taken apart, and added along a fixed tree."""
         return self.data.tiles()
 
     def over_tiles(self, part: Callable[[slice], tuple[Any, ...]], needed: bool = False) -> tuple[Any, ...]:
-        """The sums over all rows of what `part` makes of a tile's; needed: see `Exchange.total`."""
-        return over_tiles(self.row_tiles(), self.data.first_tile, self.exchange, part, needed)
+        """The sums over all rows of what `part` makes of a tile's; needed: see kernels/totals.py."""
+        return over_tiles(self.row_tiles(), self.data.first_tile, part, needed)
 
     def by_tile(self, part: Callable[[slice], Any]) -> Any:
         """What `part` makes of a tile's rows, of all tiles: products round as a tile's do, however rows are split."""
@@ -174,8 +173,8 @@ class StartVerbs:
 
     def start_matrix(self) -> Any:
         """The data as starts see them."""
-        own = SparseStartMatrix if self.data.is_sparse and self.exchange is HERE else StartMatrix
-        return own(self.data, self.exchange)
+        own = SparseStartMatrix if self.data.is_sparse and not self.data.is_part else StartMatrix
+        return own(self.data)
 
     def start_normals(self, n: int, size: float, stream: RowStream) -> Array:
         """Loadings (G, n) of a start: normals with this standard deviation, by counter."""

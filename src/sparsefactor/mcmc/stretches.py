@@ -11,6 +11,7 @@ from pathlib import Path
 from ..data import Data
 from ..engine import build_engine
 from ..engine.readers import jobs_on
+from ..executors import Shared
 from ..gibbs.moves import moves_for
 from ..gibbs.sweep import Gibbs
 from ..model import Prior
@@ -26,11 +27,11 @@ from .chain import Chain
 from .clock import Clock, Deadline
 from .cut import cut
 from .dispersed import optimum_start, searched_start
-from .elsewhere import Call, ChainElsewhere, starts_elsewhere
 from .finish import Draws, Signal, posterior
 from .look import Done, Stretch
 from .options import Options
 from .progress import Display
+from .remote import RemoteChain, remote_starts
 from .run_folder import finished
 from .runner import run_chains, threads_per_chain
 from .watch import Watcher
@@ -99,7 +100,7 @@ def sample_to(
     options: Options,
     watcher: Watcher,
     bars: Bars | None,
-    call: Call | None,
+    call: Shared | None,
     clock: Clock,
     held: ExitStack,
 ) -> Stretch | Done:
@@ -141,15 +142,15 @@ def sample_to(
     return Stretch(options.n_draws, sink, draws, make)
 
 
-def new_chain(number: int, gibbs: Gibbs, options: Options, sink: Sink, call: Call | None) -> Chain:
+def new_chain(number: int, gibbs: Gibbs, options: Options, sink: Sink, call: Shared | None) -> Chain:
     """A chain here, or on workers."""
     if call is None:
         return Chain(number, gibbs, options.plan, sink)
-    return ChainElsewhere(number, gibbs, options.plan, sink, call)
+    return RemoteChain(number, gibbs, options.plan, sink, call)
 
 
 def started(
-    gibbs: Gibbs, options: Options, sink: Sink, begin: Iterable[Start], call: Call | None = None
+    gibbs: Gibbs, options: Options, sink: Sink, begin: Iterable[Start], call: Shared | None = None
 ) -> list[Chain]:
     """Chains before their first sweep."""
     chains = []
@@ -166,7 +167,7 @@ def chain_starts(
     options: Options,
     watcher: Watcher,
     bars: Bars | None,
-    call: Call | None,
+    call: Shared | None,
     clock: Clock,
 ) -> Iterator[Start]:
     """Where each chain sets out: for "auto" around the best optimum of a search of its own, else by name.
@@ -179,7 +180,7 @@ def chain_starts(
     elif options.init in ("auto", "optima") and call is not None:
         if bars is not None:
             bars.show("starts", f"VI looks for those of {options.n_chains} chains")
-        yield from starts_elsewhere(call, prior, options.init, options.n_chains, options.seed, clock)
+        yield from remote_starts(call, prior, options.init, options.n_chains, options.seed, clock)
     elif options.init in ("auto", "optima"):
         sought = searched_start if options.init == "auto" else optimum_start
         plain = one_module(prior)

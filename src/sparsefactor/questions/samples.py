@@ -16,7 +16,7 @@ from ..data import read_matrix
 from ..data.sources import source_of
 from ..data.spool import Spool
 from ..design import read_covariates
-from ..jobs import Jobs
+from ..executors import Shared
 from ..names import checked_names, shown
 from ..posterior import Labels, MCMCPosterior, VIPosterior
 from ..storage.moments import blocks
@@ -106,15 +106,15 @@ class Border:
             for rows in self.blocks():
                 yield rows, question(p, self.samples(rows), *args)
             return
-        jobs, waiting = Jobs(client, p), deque[tuple[slice, Any]]()
+        jobs, waiting = Shared(client, p), deque[tuple[slice, Any]]()
         for rows in self.blocks():
             logger.info("samples %d to %d of %d are sent", rows.start + 1, rows.stop, self.shape[0])
-            waiting.append((rows, jobs.begin(question, self.samples(rows), *args)))
-            if len(waiting) > 2 * jobs.threads:  # no more than that is held at once
+            waiting.append((rows, jobs.submit(question, self.samples(rows), *args)))
+            if len(waiting) > 2 * jobs.n_threads:  # no more than that is held at once
                 first, job = waiting.popleft()
-                yield first, job.result()
+                yield first, jobs.results([job])[0]
         for first, job in waiting:
-            yield first, job.result()
+            yield first, jobs.results([job])[0]
 
     def samples(self, rows: slice) -> Samples:
         own = None if self.covariates is None else self.covariates[rows]

@@ -14,10 +14,20 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from ..checks import check_watching, checked_choice, checked_count, checked_flag, checked_number, is_number, seed_number
+from ..checks import (
+    check_watching,
+    checked_choice,
+    checked_count,
+    checked_flag,
+    checked_number,
+    is_number,
+    seed_number,
+    with_name_hints,
+)
 from ..engine import build_engine
 from ..engine.readers import jobs_on, reader_for
 from ..engine.threads import single_blas_thread
+from ..executors import Serial, Shared
 from ..kernels.protocol import Engine
 from ..model import Beta, Prior
 from ..notices import warn
@@ -29,12 +39,12 @@ from ..start import INITS, Start, checked_init
 from ..storage.checkpoint import FIT, Folder, resolve
 from .cavi import CAVI
 from .checkpoint import Checkpoints, identity_of
-from .executors import Serial, choose_executor
 from .modules import in_modules, moduled, one_module, under_modules
 from .prune import pruned
 from .result import elbo_shift, mean_signal, posterior
 from .rounding import all_rounding
 from .search import RESTARTS, TIGHT, Search
+from .tasks import Tasks, choose_executor
 from .trial import THIN_AFTER, Tolerance, Trial
 from .watch import Callback, Stopped, Watcher
 
@@ -111,6 +121,7 @@ class Options:
         return Tolerance(TIGHT if isinstance(self.tol, str) else self.tol, self.rtol)
 
 
+@with_name_hints
 def fit_vi(
     X: Any,
     prior: Prior | None = None,
@@ -175,8 +186,8 @@ def fit_vi(
         Maximum number of iterations of a restart.
     tol, rtol : float
         A climb ends when an iteration changes the ELBO by less than tol nats, or rtol times its size. "auto" is 1e-6;
-        but 0.1 nats a sample for a single restart under a prior that learns inclusion, where later iterations decide on
-        a sparse pattern that other samples do not confirm.
+        but 0.1 nats a sample (less in wide data) for a single restart under a prior that learns inclusion, where later
+        iterations decide on a sparse pattern that other samples do not confirm.
     race : bool
         With several restarts, drop the worst early, so that only the best run to convergence.
     accelerate : bool
@@ -205,7 +216,7 @@ def fit_vi(
         Seed of the random numbers; None for a new one each time.
     backend : str
         "cpu"; "gpu", or "jax" (any device of JAX), with the extra `gpu`; "auto" takes a GPU if JAX has one and
-        the job is large, else "cpu". With a client, this holds for every worker.
+        the job is large, else "cpu". The workers of a client compute on their CPUs.
     n_threads : int, optional
         Threads of the row updates, and of restarts and proposals side by side where data are small and there is no
         callback; None for every core. Results do not depend on it.
@@ -323,7 +334,7 @@ def search_on(
     prior: Prior,
     options: Options,
     bars: Bars | None = None,
-    jobs: Any | None = None,
+    jobs: Shared | None = None,
     over: Callable[[], bool] | None = None,
     checkpoints: Checkpoints | None = None,
 ) -> Found:
@@ -349,7 +360,7 @@ def _search_on(
     prior: Prior,
     options: Options,
     bars: Bars | None,
-    jobs: Any | None,
+    jobs: Shared | None,
     over: Callable[[], bool] | None,
     checkpoints: Checkpoints | None,
 ) -> Found:
@@ -360,8 +371,8 @@ def _search_on(
     # Modules are found by inclusions, which must have converged for that.
     early = prior.n_modules == 1
     # With checkpoints in this thread alone: they must not be written while another thread changes a state.
-    executor = Serial() if checkpoints is not None else choose_executor(cavi, watcher, jobs)
-    search = Search(cavi, options, watcher, executor, may_stop_early=early)
+    tasks = Tasks(Serial()) if checkpoints is not None else choose_executor(cavi, watcher, jobs)
+    search = Search(cavi, options, watcher, tasks, may_stop_early=early)
     if checkpoints is not None:
         checkpoints.follow(search)
     averaged, ended = trials, None
@@ -410,7 +421,7 @@ def _fit(
     prior: Prior,
     options: Options,
     bars: Bars | None,
-    jobs: Any | None = None,
+    jobs: Shared | None = None,
     checkpoints: Checkpoints | None = None,
 ) -> VIPosterior:
     winner, trials, averaged, status, facts = search_on(engine, prior, options, bars, jobs, None, checkpoints)

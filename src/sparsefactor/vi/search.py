@@ -16,10 +16,10 @@ from typing import Any
 
 from ..start import PORTFOLIO, Start, StartMaker, given, own_start
 from .cavi import CAVI
-from .executors import Serial
 from .factor_analysis import factor_analysis_start
 from .proposals import propose
 from .shear import WORTH
+from .tasks import Tasks
 from .trial import Tolerance, Trial
 from .watch import Watcher
 
@@ -27,7 +27,8 @@ from .watch import Watcher
 LAPS = ((12, 0.6), (30, 0.4), (60, 0.3))
 RESTARTS = 10  # of a thorough search, and where restarts are averaged
 COARSE = 1e-3  # nats: an optimum that others are compared with is known well enough
-EARLY = 0.1  # nats a sample in an iteration: where a climb with learnt inclusion stops (docs/results.md)
+EARLY = 0.1  # nats a sample in an iteration: where a climb with learnt inclusion stops (docs/results.md),
+WIDE = 2.0  # and less, in proportion, where there are fewer samples than this for each feature
 TIGHT = 1e-6  # nats an iteration: where other climbs stop
 KICKS, BEST_KICKS = 2, 6  # random directions of shears that a restart tries, and the best one in the end
 AGREE = 0.1  # nats: optima closer than this are the same
@@ -41,9 +42,9 @@ class Search:
     """The search of one fit. `trials` holds all restarts so far, also when it is interrupted."""
 
     def __init__(
-        self, cavi: CAVI, options: Any, watcher: Watcher, executor: Serial, *, may_stop_early: bool = True
+        self, cavi: CAVI, options: Any, watcher: Watcher, tasks: Tasks, *, may_stop_early: bool = True
     ) -> None:
-        self.cavi, self.options, self.watcher, self.executor = cavi, options, watcher, executor
+        self.cavi, self.options, self.watcher, self.tasks = cavi, options, watcher, tasks
         self.may_stop_early = may_stop_early
         self.save: Callable[[Search], None] | None = None  # called after each round of proposals
         self.trials: list[Trial] = watcher.trials
@@ -87,7 +88,8 @@ class Search:
     def tolerance(self) -> Tolerance:
         options, tol = self.options, self.options.tol
         if tol == "auto":
-            tol = EARLY * self.cavi.data.n_samples if self.early else TIGHT
+            N, G = self.cavi.data.n_samples, self.cavi.data.n_features
+            tol = EARLY * N * min(1.0, N / (WIDE * G)) if self.early else TIGHT
         return Tolerance(tol, options.rtol)
 
     @property
@@ -119,7 +121,7 @@ class Search:
         self.watcher.phase = "climb"
         if not self.options.accelerate:
             self.advance_all(finalists, self.options.max_iter)
-        self.replace_trials(self.executor.map(self, "climb", [trial for trial in finalists if not trial.finished]))
+        self.replace_trials(self.tasks.map(self, "climb", [trial for trial in finalists if not trial.finished]))
         finalists = [self.trials[trial.number] for trial in finalists]
         best = max(finalists, key=lambda trial: trial.elbo)
         if not self.agreeing:
@@ -142,7 +144,7 @@ class Search:
             accelerate = self.options.accelerate
             trial = Trial(number, start.name, cavi, state, accelerate=accelerate, tell=tell, check=self.watcher.check)
             self.trials.append(trial)
-            if not self.executor.remote:  # so that there is a state to keep from the first restart on
+            if not self.tasks.remote:  # so that there is a state to keep from the first restart on
                 trial.advance(min(LAPS[0][0], self.options.max_iter), self.coarse)
 
     def make_start(self, number: int) -> Start:
@@ -167,7 +169,7 @@ class Search:
 
     def advance_all(self, trials: Sequence[Trial], until: int) -> None:
         waiting = [trial for trial in trials if trial.status is None and trial.iterations < until]
-        self.replace_trials(self.executor.map(self, "advance", waiting, until))
+        self.replace_trials(self.tasks.map(self, "advance", waiting, until))
 
     def replace_trials(self, trials: Sequence[Trial]) -> None:
         for trial in trials:
@@ -178,7 +180,7 @@ class Search:
         self.watcher.phase = "search"
         while self.failures < PATIENCE:
             numbers = range(self.proposals, self.proposals + ROUND)
-            found = self.executor.map(self, "attempt", [best] * ROUND, *[numbers])
+            found = self.tasks.map(self, "attempt", [best] * ROUND, *[numbers])
             self.proposals += ROUND
             self.watcher.n_proposals = self.proposals
             top = max(found, key=lambda trial: trial.elbo)

@@ -1,98 +1,160 @@
-"""The engine at the client: every verb asked of all shards at once; rows are handles."""
+"""The engine of the client: every verb is a task for each block of rows; rows are futures."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import uuid
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import numpy as np
 
+from ...arrays import NUMPY
 from ...computed import computed
 from ...data import Data
-from ...kernels.contract import Array, GibbsColumns, GibbsRows, Message, PrecisionNoise, Sums, VIColumns, VIRows
+from ...data.matrix import OF_THE_WHOLE
+from ...executors import constant, gathered, submit
+from ...kernels.contract import (
+    Array,
+    ColumnNoise,
+    GibbsColumns,
+    GibbsRows,
+    Message,
+    PrecisionNoise,
+    RotationNoise,
+    ShearNoise,
+    VIRows,
+)
+from ...kernels.correlation import inverse_of
+from ...kernels.cpu.profiles import CompiledShears
+from ...kernels.rows import RowVerbs
+from ...kernels.starts import StartMatrix
 from ...kernels.verbs import KINDS
 from ...model import Prior
+from ..cpu_moves import activations_given, precision_state, turns_of
 from ..own_parts import OwnParts, draw_here, is_small
-from ..pinned import extended
-from .cluster import Cluster, Cut, Handle
-from .jax_passes import NAME
-from .loading import ClusterData, sent
-from .shard import engine_on
+from ..pinned import Pinned, extended, free_phi
+from . import blocks
+from .blocks import Setting, engine_on
+from .data import ClusterData, sent
+from .futures import Cluster, Cut, Parts, part_of
 
 # Arguments of the host's that have a row for each feature: by verb, their places, and the axis of the rows.
 OF_THE_HOST = {
     "vi_place": ((0, 1), 0), "gibbs_place": ((0,), 0), "gibbs_tally_return": ((0,), 1), "start_turn": ((0,), 0),
     "start_join": ((0, 1), 0), "start_products": ((0,), 0), "start_bend": ((0,), 0), "vi_sort": ((1,), 0),
 }  # fmt: skip
+# What is asked of the engine on no rows.
+OF_NO_ROW = ("scope", "row_noise", "vi_activations", "gibbs_activations", "vi_shortcut", "gibbs_shortcut")
+
+
+class WholeRows(RowVerbs):
+    """Verbs on the rows of all blocks, fetched, that read no data."""
+
+    shears = CompiledShears
+
+    def __init__(self, data: Data, prior: Prior) -> None:
+        self.data, self.prior = data, prior
 
 
 class DaskEngine:
     """`Engine` whose rows are on the workers of a cluster; results are those of the CPU engine, to the bit.
 
-    Its name is that engine's, too: the draws of a run can go on there.
+    Its name is that engine's, too: the draws of a run can continue there.
     """
 
-    one_caller, n_threads = False, 1
+    name, one_caller, n_threads = "cpu", False, 1
 
-    def __init__(
-        self,
-        data: Data,
-        prior: Prior,
-        client: Any = None,
-        *,
-        by_jax: bool = False,
-        single: bool = False,
-        _cluster: Cluster | None = None,
-    ) -> None:
-        """by_jax: workers make the passes of VI so (jax_passes.py), in single precision where that is asked for."""
+    def __init__(self, data: Data, prior: Prior, client: Any = None, *, _cluster: Cluster | None = None) -> None:
         self.data, self.prior = data, prior.in_units_of(data)
-        self.by_jax, self.single, self.name = by_jax, single, NAME if by_jax else "cpu"
-        if _cluster is None:
-            _cluster = data.cluster if isinstance(data, ClusterData) else sent(client, data)
-        self.cluster = _cluster
-        design = data.design
-        whole = None if design is None else extended(self.prior, len(design.basis))
-        G = data.n_features
-        own = [(part(self.prior, rows), whole and part(whole, rows), by_jax, single) for rows in self.cluster.bounds]
-        nothing = no_rows(data)
-        nobodys = (first_rows(self.prior, G), whole and first_rows(whole, G))
-
-        def build(*_: Any) -> Any:
-            return engine_on(nothing, *nobodys, None, self.cluster.exchange, by_jax, None)
-
-        (self.handle,) = self.cluster.call_each(None, "build", own, "r", build)
-        self.local: Any = self.handle.local
+        self.cluster = _cluster or (data.cluster if isinstance(data, ClusterData) else sent(client, data))
+        self.client = self.cluster.client
+        whole = None if data.design is None else extended(self.prior, len(data.design.basis))
+        own, known = self.prior, {name: getattr(data, name) for name in OF_THE_WHOLE}
+        name = uuid.uuid4().hex
+        settings = [
+            Setting(name, own.part(rows), whole and whole.part(rows), data.design, known)
+            for rows in self.cluster.bounds
+        ]
+        self.settings = [constant(self.client, each, "prior") for each in settings]
+        nobodys = first_rows(own, data.n_features), whole and first_rows(whole, data.n_features)
+        local = partial(engine_on, no_rows(data), *nobodys, None)  # which asks for constants of all rows
+        self.local: Any = self._call(blocks.noise_constants, (), "v", local)[0]
+        self.whole = WholeRows(data, self.prior)
 
     def __getattr__(self, name: str) -> Any:
-        """A verb."""
-        if name not in KINDS:
-            raise AttributeError(name)
-        from functools import wraps
-
-        own = getattr(self.local, name)
-        return wraps(own)(partial(self._verb, name))
+        """A verb; or what no row has a part in, of the engine on no rows."""
+        if name in KINDS and "local" in vars(self):
+            return wraps(getattr(self.local, name))(partial(self._verb, name))
+        if name in OF_NO_ROW:
+            return getattr(self.local, name)
+        raise AttributeError(name)
 
     def _verb(self, name: str, *args: Any) -> Any:
         places, axis = OF_THE_HOST.get(name, ((), 0))
         G = self.data.n_features
-        dealt = tuple(
+        dealt = [
             Cut(arg, axis) if place in places and isinstance(arg, np.ndarray) else by_row(arg, G)
             for place, arg in enumerate(args)
-        )
-        found = self.cluster.call(self.handle, name, dealt, KINDS[name], getattr(self.local, name))
-        wrapped = tuple(self._wrapped(name, each) for each in found)
-        return wrapped if len(wrapped) > 1 else wrapped[0]
-
-    def _wrapped(self, name: str, found: Any) -> Any:
+        ]
+        found = self._call(name, dealt, KINDS[name], getattr(self.local, name))
         if KINDS[name] == "g":
-            return joined(found, 1 if name == "gibbs_tally_fetch" else 0)
-        if name == "start_matrix":
-            return RemoteMatrix(self.cluster, found)
-        return RemoteShears(self.cluster, found) if name == "vi_shears" else found
+            return joined(found[0], 1 if name == "gibbs_tally_fetch" else 0)
+        return found if len(found) > 1 else found[0]
 
-    # ---- what no row has a part in ------------------------------------------------------------------------------
+    def _call(self, function: Any, args: Sequence[Any], kinds: str, local: Any) -> tuple[Any, ...]:
+        return self.cluster.call(self.settings, function, args, kinds, local)
+
+    # ---- verbs that are not made by block --------------------------------------------------------------------------
+
+    def start_matrix(self) -> Any:
+        """The data as starts see them, on the workers."""
+        (matrix,) = self._call("start_matrix", (), "r", self.local.start_matrix)
+        return RemoteMatrix(self, matrix)
+
+    def vi_shears(self, rows: Any, message: Message) -> Any:
+        """On rows that are fetched: a search asks for many profiles, and none of them reads the data."""
+        return self.whole.vi_shears(self.vi_fetch(rows), message)
+
+    def vi_sortings(self, rows: Any, M: int, rng: np.random.Generator) -> list[Array]:
+        """On inclusions that are fetched."""
+        return self.whole.vi_sortings(self.vi_fetch(rows), M, rng)
+
+    def gibbs_tally_add(self, tally: Any, rows: Any, scale: Array, F: Array) -> Any:
+        """The sum with a draw more, in memory of its own: a task must not change what it is given."""
+        local = partial(blocks.add_to_copy, self.local)
+        return self._call(blocks.add_to_copy, (tally, rows, scale, F), "r", local)[0]
+
+    # ---- the sampler's moves ----------------------------------------------------------------------------------------
+
+    def gibbs_shear(self, rows: Any, columns: GibbsColumns, noise: ShearNoise) -> tuple[Any, Array, Array]:
+        own, K = self.local.with_still(noise) if isinstance(self.local, Pinned) else noise, self.prior.K
+        after, (F, phi) = self._move("shear", rows, columns, own)
+        return after, np.ascontiguousarray(F[:K]), free_phi(phi, K)
+
+    def gibbs_rotate(self, rows: Any, columns: GibbsColumns, noise: RotationNoise) -> tuple[Any, Array, Array, Array]:
+        after, (F, alpha, phi) = self._move("rotate", rows, columns, noise)
+        K = self.prior.K
+        return after, np.ascontiguousarray(F[:K]), alpha[:K].reshape(columns.alpha.shape), free_phi(phi, K)
+
+    def gibbs_columns(self, rows: Any, columns: GibbsColumns, noise: ColumnNoise) -> tuple[Any, Array, Array]:
+        K, learnt = self.prior.K, self.prior.learns_inclusion
+        logit = self.local.certain(columns.logit) if isinstance(self.local, Pinned) else columns.logit
+        after, (alpha, logit) = self._move("draw_columns", rows, columns, noise, learnt, logit)
+        return after, alpha[:K].reshape(columns.alpha.shape), np.ascontiguousarray(logit[:, :K])
+
+    def _move(self, name: str, rows: Parts, columns: GibbsColumns, *args: Any) -> tuple[Parts, Any]:
+        """Each block opens a move, one worker decides on the rows of all, and each block takes its own."""
+        cluster, local = self.cluster, partial(blocks.open_move, self.local)
+        (opened,) = self._call(blocks.open_move, (rows, by_row(columns, self.data.n_features)), "r", local)
+        decided = submit(self.client, blocks.decide, name, args, *opened.futures, name=name)
+        values = submit(self.client, blocks.values_of, decided, name="values")
+        numbers = range(len(cluster.bounds))
+        own = cluster.map(blocks.rows_of, [decided] * len(numbers), numbers, name="part")
+        futures = cluster.map(blocks.close_move, cluster.blocks, self.settings, opened.futures, own, name="rows")
+        after = cluster.saved(Parts(futures, rows.local, opened.tasks + 1, opened.since))
+        return after, gathered(self.client, [values])[0]
 
     @property
     def moves(self) -> tuple[str, ...]:
@@ -102,100 +164,86 @@ class DaskEngine:
 
     @computed
     def own_parts(self) -> Any:
-        """Of data with holes or a design."""
+        """Of small data with missing entries or a design, made here."""
         return draw_here(self, OwnParts(self.data, self.prior))
 
     def gibbs_precisions(self, rows: Any, columns: GibbsColumns, noise: PrecisionNoise) -> tuple[Any, Array]:
-        """As the workers draw them of complete data, or all here, where each row needs all that others tell."""
-        plain = self.data.is_complete and self.data.design is None
-        drawn: tuple[Any, Array] = (partial(self._verb, "gibbs_precisions") if plain else self.own_parts)(
-            rows, columns, noise
-        )
-        return drawn
-
-    def scope(self) -> AbstractContextManager[Any]:
-        """That of the engine on the workers."""
-        scope: AbstractContextManager[Any] = self.local.scope()
-        return scope
+        """Of complete data: rows follow each other from block to block."""
+        if not self.data.is_complete or self.data.design is not None:
+            drawn: tuple[Any, Array] = self.own_parts(rows, columns, noise)
+            return drawn
+        cut = by_row(columns, self.data.n_features)
+        opened, C, M = self._call("open_precisions", (rows, cut), "rvv", self.local.open_precisions)
+        prior = inverse_of(columns.phi, len(M), NUMPY)
+        state: Any = precision_state(C, M, prior)
+        futures, done = list(opened.futures), 0
+        for begin, stop in turns_of(noise, self.data.n_features):
+            for number, held in enumerate(self.cluster.bounds):
+                first, last = max(begin, held.start), min(stop, held.stop)
+                if first >= last:
+                    continue
+                args = self.cluster.blocks[number], self.settings[number], futures[number], state
+                turn, own = (first, last, done), part_of(cut, held)
+                state = futures[number] = submit(
+                    self.client, blocks.draw_precisions, *args, turn, own, noise, name="precisions"
+                )
+                done += last - first
+        if not isinstance(state, tuple):
+            state = gathered(self.client, [submit(self.client, blocks.state_of, state, name="values")])[0]
+        after = self.cluster.saved(Parts(futures, rows.local, opened.tasks + 1, opened.since))
+        return after, activations_given(state, prior, noise.normal)
 
     def with_prior(self, prior: Prior) -> DaskEngine:
         """The same engine and data under another prior."""
-        return DaskEngine(self.data, prior, by_jax=self.by_jax, single=self.single, _cluster=self.cluster)
+        return DaskEngine(self.data, prior, _cluster=self.cluster)
 
     def with_threads(self, n_threads: int) -> DaskEngine:
         """The same engine: its threads are the workers'."""
         return self
 
-    def vi_shortcut(self, joint: bool) -> None:
-        return None
-
-    def gibbs_shortcut(self) -> None:
-        return None
-
-    def row_noise(self, key: tuple[int, int], sweep: int) -> Any:
-        return self.local.row_noise(key, sweep)
-
-    def vi_activations(self, columns: VIColumns, sums: Sums, weight: Array) -> tuple[Array, Array]:
-        found: tuple[Array, Array] = self.local.vi_activations(columns, sums, weight)
-        return found
-
-    def gibbs_activations(self, sums: Sums, weight: Array, prior: Array, normal: Array) -> Array:
-        found: Array = self.local.gibbs_activations(sums, weight, prior, normal)
-        return found
-
 
 class RemoteMatrix:
     """The data as starts see them (kernels/starts.py), on the workers."""
 
-    def __init__(self, cluster: Cluster, handle: Handle) -> None:
-        self.cluster, self.handle = cluster, handle
-        self.scale: float = handle.local.scale
+    def __init__(self, engine: DaskEngine, matrix: Parts) -> None:
+        self.engine, self.matrix, self.data = engine, matrix, engine.data
+        self.scale: float = matrix.local.scale
 
     def _ask(self, name: str, kinds: str, *args: Any) -> tuple[Any, ...]:
-        if name not in ("times", "power"):  # whose argument has a row for each sample
-            args = tuple(Cut(arg) if is_loadings(arg, self.cluster) else arg for arg in args)
-        return self.cluster.call(self.handle, name, args, kinds, getattr(self.handle.local, name))
+        local = getattr(self.matrix.local, name)
+        return self.engine.cluster.call(self.engine.settings, name, args, kinds, local, self.matrix)
 
     def gram(self) -> Array:
         return np.asarray(self._ask("gram", "v")[0])
 
+    def columns(self, samples: slice) -> Array:
+        return np.concatenate(self._ask("columns", "g", samples)[0])
+
     def feature_gram(self) -> Array:
-        return np.asarray(self._ask("feature_gram", "v")[0])
+        """(G, G) Y Y', of few features, here."""
+        return StartMatrix.feature_gram(self)  # type: ignore[arg-type]
 
     def times(self, V: Array) -> Any:
         return self._ask("times", "r", V)[0]
 
     def back(self, L: Any) -> Array:
-        return np.asarray(self._ask("back", "v", L)[0])
+        return np.asarray(self._ask("back", "v", loadings(L))[0])
 
     def power(self, V: Array) -> Array:
         return np.asarray(self._ask("power", "v", V)[0])
 
     def filled(self, L: Any, V: Array) -> tuple[RemoteMatrix, float, float]:
-        handle, change, size = self._ask("filled", "rvv", L, V)
-        return RemoteMatrix(self.cluster, handle), change, size
+        matrix, change, size = self._ask("filled", "rvv", loadings(L), V)
+        return RemoteMatrix(self.engine, matrix), change, size
 
 
-def is_loadings(arg: Any, cluster: Cluster) -> bool:
-    return isinstance(arg, np.ndarray) and len(arg) == cluster.shape[0] != cluster.shape[1]
-
-
-class RemoteShears:
-    """The rows' part of a search for shears (kernels/shears.py), on the workers."""
-
-    def __init__(self, cluster: Cluster, handle: Handle) -> None:
-        self.cluster, self.handle = cluster, handle
-        self.shared: Array = handle.local.shared
-
-    def profile(self, k: int, q: int, steps: Array) -> Array:
-        return np.asarray(self.cluster.call(self.handle, "profile", (k, q, steps), "v", self.handle.local.profile)[0])
-
-    def apply(self, k: int, q: int, step: float) -> None:
-        self.cluster.call(self.handle, "apply", (k, q, step), "v", self.handle.local.apply)
+def loadings(L: Any) -> Any:
+    """Of a start: the workers' own, or the host's, of which each block gets its rows."""
+    return Cut(L) if isinstance(L, np.ndarray) else L
 
 
 def by_row(arg: Any, G: int) -> Any:
-    """An argument, of whose arrays each shard gets its own rows where they have one for each feature."""
+    """An argument, of whose arrays each block gets its own rows where they have one for each feature."""
     if isinstance(arg, VIRows | GibbsRows):  # the host's
         kind: Any = type(arg)
         return kind(*(Cut(array) if len(array) else array for array in arg))
@@ -205,14 +253,13 @@ def by_row(arg: Any, G: int) -> Any:
 
 
 def joined(parts: list[Any], axis: int) -> Any:
-    """What the shards have of an array, or of a named tuple of them."""
-    if isinstance(parts[0], tuple):
-        return type(parts[0])(*(np.concatenate(each) if len(each[0]) else each[0] for each in zip(*parts, strict=True)))
-    return np.concatenate(parts, axis=axis)
-
-
-def part(prior: Prior, rows: slice) -> Prior:
-    return prior.part(rows)
+    """What the blocks have of an array, or of a named tuple of them; what is empty in them is as by default."""
+    kind: Any = type(parts[0])
+    if not issubclass(kind, tuple):
+        return np.concatenate(parts, axis=axis)
+    each = zip(kind._fields, zip(*parts, strict=True), strict=True)
+    empty = kind._field_defaults
+    return kind(*(np.concatenate(own) if len(own[0]) else empty.get(name, own[0]) for name, own in each))
 
 
 def first_rows(prior: Prior, G: int) -> Prior:

@@ -1,4 +1,4 @@
-"""Slab precisions and inclusion rates, drawn with a factor's column of loadings integrated out (docs/math.md, 2.15)."""
+"""Slab precisions and inclusion rates, drawn with a factor's column of loadings integrated out (math.md, 2.15)."""
 
 # mypy: allow-untyped-defs
 
@@ -92,7 +92,7 @@ def log_proposal(x, y, G, learnt, hyper, constant):
 
 
 each_choose_group = over_rows(choose_group)
-each_column_densities = over_rows(column_densities, sums=True)
+each_column_densities = over_rows(column_densities)
 each_column_draw = over_rows(column_draw)
 each_column_terms = over_rows(column_terms)
 

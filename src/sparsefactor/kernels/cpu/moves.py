@@ -62,12 +62,11 @@ class MoveColumns(NamedTuple):
     inverse: Array
 
 
-def over_rows(kernel: Any, sums: bool = False) -> Any:
+def over_rows(kernel: Any) -> Any:
     """A driver's call of kernel(first tile, last tile, rows, *args) for all tiles, as spread(run, parts, rows, *args).
 
     From Python `rows` is a list of blocks, `parts` of (block, first, last), and `run` a way to run them together; in
-    compiled code there is one block, and its tiles, `parts` in number, follow one another. sums: it leaves sums by
-    tile, which `run` shares where others have rows, too.
+    compiled code there is one block, and its tiles, `parts` in number, follow one another.
     """
 
     def spread(run, parts, rows, *args):
@@ -75,8 +74,6 @@ def over_rows(kernel: Any, sums: bool = False) -> Any:
             kernel(0, parts, rows, *args)
         else:
             run(kernel, [(first, last, rows[block], *args) for block, first, last in parts])
-            if sums and hasattr(run, "share"):
-                run.share()
 
     @overload(spread)
     def compiled(run, parts, rows, *args):

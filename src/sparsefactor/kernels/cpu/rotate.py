@@ -1,4 +1,4 @@
-"""Rotations of pairs of factors whose loadings are integrated out (docs/math.md, 2.10)."""
+"""Rotations of pairs of factors whose loadings are integrated out (math.md, 2.10)."""
 
 # mypy: allow-untyped-defs
 
@@ -223,7 +223,7 @@ def set_turn(point, angle, swap):
         point[0], point[1], point[2], point[3], point[4] = s, c, c, -s, 1.0
 
 
-each_pair_densities = over_rows(pair_densities, sums=True)
+each_pair_densities = over_rows(pair_densities)
 each_pair_draw = over_rows(pair_draw)
 each_pair_terms = over_rows(pair_terms)
 

@@ -1,4 +1,4 @@
-"""Shears of factors along one whose loadings are integrated out (docs/math.md, 2.11)."""
+"""Shears of factors along one whose loadings are integrated out (math.md, 2.11)."""
 
 # mypy: allow-untyped-defs
 
@@ -120,10 +120,10 @@ def shear_draw(first_tile, last_tile, rows, q, position, stream):
 
 
 each_load_factor = over_rows(load_factor)
-each_shear_densities = over_rows(shear_densities, sums=True)
+each_shear_densities = over_rows(shear_densities)
 each_shear_draw = over_rows(shear_draw)
 each_shear_rows = over_rows(shear_rows)
-each_shear_terms = over_rows(shear_terms, sums=True)
+each_shear_terms = over_rows(shear_terms)
 
 
 @njit(**STRICT)

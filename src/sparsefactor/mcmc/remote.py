@@ -7,8 +7,7 @@ looks on work as they do here. A sweep is a function of the state, the seed and 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from ..data import Data
 from ..engine import build_engine
 from ..engine.threads import single_blas_thread
+from ..executors import Shared
 from ..gibbs.moves import moves_for
 from ..gibbs.sweep import Gibbs
 from ..model import Prior
@@ -29,13 +29,11 @@ from .dispersed import optimum_start, searched_start
 STRETCH = 1.0  # seconds that a task takes
 MOST = 1000  # sweeps of a task
 
-Call = Callable[..., Any]  # of a function of the data and more, on a worker
 
-
-class ChainElsewhere(Chain):
+class RemoteChain(Chain):
     """A chain whose sweeps are made on workers."""
 
-    def __init__(self, number: int, gibbs: Gibbs, plan: Plan, sink: Sink, call: Call) -> None:
+    def __init__(self, number: int, gibbs: Gibbs, plan: Plan, sink: Sink, call: Shared) -> None:
         super().__init__(number, gibbs, plan, sink)
         self.call, self.length = call, 1
 
@@ -98,15 +96,14 @@ def start_of(
     return start, deadline is not None and deadline.passed
 
 
-def starts_elsewhere(call: Call, prior: Prior, init: str, n_chains: int, seed: int, clock: Clock) -> Iterator[Start]:
-    """Those of all chains, sought at the same time, by as many workers as there are."""
-    seconds = clock.for_search(n_chains, getattr(call, "threads", n_chains))
+def remote_starts(call: Shared, prior: Prior, init: str, n_chains: int, seed: int, clock: Clock) -> Iterator[Start]:
+    """Those of all chains, sought at the same time."""
+    seconds = clock.for_search(n_chains, call.n_threads)
 
-    def sought(chain: int) -> tuple[Start, bool]:
-        found: tuple[Start, bool] = call(start_of, prior, init, chain, seed, seconds, name=f"start of chain {chain}")
-        return found
-
-    with ThreadPoolExecutor(n_chains) as pool:
-        for start, cut in pool.map(sought, range(n_chains)):
-            clock.cut += cut
-            yield start
+    futures = [
+        call.submit(start_of, prior, init, chain, seed, seconds, name=f"start of chain {chain}")
+        for chain in range(n_chains)
+    ]
+    for start, cut in call.results(futures):
+        clock.cut += cut
+        yield start
