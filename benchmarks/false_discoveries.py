@@ -2,7 +2,8 @@
 
 Data with a known truth: 200 features, 60 samples, 4 factors in a tenth to a half of the features, loadings and activations
 standard normal, a tenth of the entries missing, three levels of noise, and one factor more in the fit than there are.
-Factors are matched to the truth by their activations; the lists of factors that match none (a cosine below 0.7) are
+With --correlation, the factors are correlated by that much; with --min-loading, a discovery is right where the true
+standardised loading exceeds it. Factors are matched to the truth by their activations; the lists of factors that match none (a cosine below 0.7) are
 counted apart, since no feature of theirs is right or wrong. Methods:
 
 default fit_vi as it is by default: one restart, which stops early
@@ -14,7 +15,10 @@ mcmc    two chains of `sample` with searches of their own, ten times as long (mi
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import warnings
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,9 +34,17 @@ NOMINAL = 0.05
 BINS = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5)  # of lfsr
 
 
-def data(noise_sd: float, seed: int) -> tuple[np.ndarray, sf.Simulation]:
+def data(noise_sd: float, seed: int, correlation: float) -> tuple[np.ndarray, sf.Simulation]:
     """X and its truth; the levels of noise share their loadings, activations and missing entries."""
-    sim = sf.simulate(n_features=200, n_samples=60, inclusion=INCLUSION, snr=1, missing=0.1, seed=seed)
+    sim = sf.simulate(
+        n_features=200,
+        n_samples=60,
+        inclusion=INCLUSION,
+        factor_correlation=correlation,
+        snr=1,
+        missing=0.1,
+        seed=seed,
+    )
     noise = np.random.default_rng([seed, 1]).standard_normal(sim.X.shape)
     return np.where(np.isnan(sim.X), np.nan, sim.signal + noise_sd * noise), sim
 
@@ -51,22 +63,29 @@ def fitted(X: np.ndarray, methods: list[str], seed: int) -> dict[str, Any]:
     return {method: found[method] for method in methods}
 
 
-def judged(p: Any, sim: sf.Simulation) -> tuple[dict[str, float], pd.DataFrame]:
+def standardized(sim: sf.Simulation, noise_sd: float) -> np.ndarray:
+    """(n_features, n_factors) true loadings in standard deviations of the feature for one of the factor."""
+    size = np.sqrt(np.mean(sim.activations**2, axis=0))
+    return np.abs(sim.loadings) * size / np.sqrt(sim.signal.var(axis=0) + noise_sd**2)[:, None]
+
+
+def judged(p: Any, sim: sf.Simulation, noise_sd: float, min_loading: float) -> tuple[dict[str, float], pd.DataFrame]:
     """Counts of discoveries, and a line per loading of matched factors: its lfsr, and whether zero or sign is wrong."""
     same = sf.match(p, sim)
     own = [k for k, cosine in enumerate(same.similarity) if cosine >= MATCHED]  # of the truth
     place = np.asarray(same.permutation)[own]
-    found = p.discoveries(NOMINAL)
+    found = p.discoveries(NOMINAL, min_loading=min_loading)
+    truth_holds = standardized(sim, noise_sd) > min_loading if min_loading else sim.inclusion
     mine = found[found.factor.isin(place + 1)]
     truth = pd.Series(dict(zip(place + 1, own, strict=True)))
-    right = sim.inclusion[mine.feature.to_numpy(int), truth.reindex(mine.factor).to_numpy(int)]
+    right = truth_holds[mine.feature.to_numpy(int), truth.reindex(mine.factor).to_numpy(int)]
     lfsr, sign = p.lfsr[:, place], np.sign(p.loadings_mean[:, place]) * np.asarray(same.signs)[own]
     wrong = sign != np.sign(sim.loadings[:, own])
     counts = {
         "matched factors": len(own),
         "discoveries": len(mine),
         "false": int(np.sum(~right)),
-        "possible": int(sim.inclusion[:, own].sum()),
+        "possible": int(truth_holds[:, own].sum()),
         "of unmatched factors": len(found) - len(mine),
     }
     return counts, pd.DataFrame({"lfsr": lfsr.ravel(), "wrong": wrong.ravel()})
@@ -81,19 +100,28 @@ def pooled_rate(counts: pd.DataFrame) -> tuple[float, float]:
     )
 
 
+def replicate(noise_sd: float, correlation: float, methods: list[str], min_loading: float, seed: int) -> dict[str, Any]:
+    """What each method finds in one data set."""
+    warnings.simplefilter("ignore", UserWarning)  # verdicts on short chains
+    X, sim = data(noise_sd, seed, correlation)
+    return {method: judged(p, sim, noise_sd, min_loading) for method, p in fitted(X, methods, seed).items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--replicates", type=int, default=40)
     parser.add_argument("--methods", nargs="+", default=["vi", "draws"], choices=["default", "vi", "draws", "mcmc"])
+    parser.add_argument("--correlation", type=float, default=0.0, help="of the factors")
+    parser.add_argument("--min-loading", type=float, default=0.0, help="of discoveries")
+    parser.add_argument("--jobs", type=int, default=1, help="data sets side by side")
     options = parser.parse_args()
     warnings.simplefilter("ignore", UserWarning)  # verdicts on short chains
     for noise_sd in NOISE_SD:
-        results: dict[str, list[Any]] = {method: [] for method in options.methods}
-        for seed in range(options.replicates):
-            X, sim = data(noise_sd, seed)
-            for method, p in fitted(X, options.methods, seed).items():
-                results[method].append(judged(p, sim))
-        for method, own in results.items():
+        task = partial(replicate, noise_sd, options.correlation, options.methods, options.min_loading)
+        with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
+            each = list(pool.map(task, range(options.replicates)))
+        for method in options.methods:
+            own = [found[method] for found in each]
             counts = pd.DataFrame([counts for counts, _ in own])
             rate, error = pooled_rate(counts)
             total = counts.sum()

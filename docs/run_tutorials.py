@@ -68,7 +68,7 @@ def wrap(line: str) -> str:
     if len(line) <= WIDTH or "  " in line.strip():
         return line
     indent = line[: len(line) - len(line.lstrip())] + "  "
-    return textwrap.fill(line, WIDTH, subsequent_indent=indent, break_long_words=False)
+    return textwrap.fill(line, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def figure_of(value: Any) -> Any:

@@ -165,3 +165,26 @@ def test_what_does_not_go_with_the_data_is_refused(case):
 def test_gene_sets_that_match_nothing_are_refused_after_a_fit_too(fitted):
     with pytest.raises(ValueError, match="none of 1 has 3 or more"):
         sf.enrich(fitted, SETS)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: sf.fit_vi(table(), n_components=3), r"fit_vi\(\) has no argument n_components; .* pass n_factors=3"),
+        (lambda: sf.sample(table(), n_components=3), r"sample\(\) has no argument n_components; .* pass n_factors=3"),
+        (lambda: sf.Prior(n_components=3), r"Prior\(\) has no argument n_components; .* pass n_factors=3"),
+        (lambda: sf.fit_vi(table(), random_state=1), "pass seed=1"),
+        (lambda: sf.sample(table(), draws=100), "pass n_draws=100"),
+        (lambda: sf.fit_vi(table(), colour=3), "unexpected keyword argument 'colour'"),
+    ],
+)
+def test_names_of_arguments_in_other_packages_get_a_hint(call, said) -> None:
+    with pytest.raises(TypeError, match=said):
+        call()
+
+
+def test_a_path_of_a_table_names_read_table(tmp_path) -> None:
+    for name in ("x.csv", "absent.csv"):
+        (tmp_path / "x.csv").write_text("id,a,b\nx,1,2\n")
+        with pytest.raises((ValueError, FileNotFoundError), match=rf"X = sf\.read_table\('.*{name}'\)"):
+            sf.fit_vi(str(tmp_path / name))

@@ -67,6 +67,8 @@ def test_fit_states_what_it_read(table, tmp_path) -> None:
         "comma-separated text",
         "30: sample 1, sample 2, sample 3, ...",
         "12: feature 1, feature 2, feature 3, ...",
+        "(column sample)",
+        "rows are  samples",
         "36 of 360 entries (10.0%)",
         "each feature's mean is subtracted",
         "--no-index",
@@ -91,7 +93,7 @@ def test_reading_options_reach_the_reader(tmp_path) -> None:
     rows = "\n".join(f"{j};{j * 7 % 5},5;{j * 3 % 4};-9;x{j}" for j in range(1, 9))
     (tmp_path / "a.txt").write_text("id;a;b;c;kind\n" + rows.replace("-9", "2", 5) + "\n")
     out = tmp_path / "p.sf"
-    flags = ("--sep", ";", "--header", "--index", "--na", "-9", "--decimal", ",", "--encoding", "ascii")
+    flags = ("--sep", ";", "--header", "--index", "id", "--na", "-9", "--decimal", ",", "--encoding", "ascii")
     done = invoke("fit", tmp_path / "a.txt", "-k", 1, "-o", out, *flags, "--drop", "kind", "--transpose", "--json")
     assert done.exit_code == 0, done.output
     read = json.loads(done.stdout)["read"]
@@ -103,9 +105,9 @@ def test_a_table_with_semicolons_is_not_fitted_as_one_column(tmp_path) -> None:
     X = tmp_path / "X.csv"
     body = "".join(f"p{j};{j * j % 7};{'k.A.' if j == 3 else j};{j},5\n" for j in range(9))
     X.write_text("person;a;b;grade\n" + body)
-    assert "--na 'k.A.'" in refused("fit", X, "--factors", 1, "--out", tmp_path / "p.sf")
+    assert "pass --na k.A. if it means missing" in refused("fit", X, "--factors", 1, "--out", tmp_path / "p.sf")
     X.write_text(body)  # without its header
-    assert "Is the separator ';'? Pass sep=';' (--sep ';')" in refused("fit", X, "-k", 1, "--out", tmp_path / "p.sf")
+    assert "Is the separator ';'? Pass --sep ';' if it is" in refused("fit", X, "-k", 1, "--out", tmp_path / "p.sf")
 
 
 def test_tables_are_limited_in_size(tmp_path, table) -> None:
@@ -125,8 +127,11 @@ def test_tables_are_limited_in_size(tmp_path, table) -> None:
 
 def test_ambiguous_tables_are_asked_about(tmp_path) -> None:
     (tmp_path / "a.csv").write_text("".join(f"{j},{j * 7 % 5},{j * 3 % 4}.5\n" for j in range(1, 9)))
-    assert "--index, --no-index" in refused("fit", tmp_path / "a.csv", "-k", 1, "-o", tmp_path / "p.sf")
-    run("fit", tmp_path / "a.csv", "-k", 1, "-o", tmp_path / "p.sf", "--index", "--trials", 1)
+    asked = refused("fit", tmp_path / "a.csv", "-k", 1, "-o", tmp_path / "p.sf")
+    assert (
+        "Is the first column of a.csv (1, 2, 3, ...) an ID or data? Pass --index 1 if it is an ID, --no-index" in asked
+    )
+    run("fit", tmp_path / "a.csv", "-k", 1, "-o", tmp_path / "p.sf", "--index", 1, "--trials", 1)
     assert len(sf.load(tmp_path / "p.sf").feature_names) == 2
 
 
@@ -163,7 +168,7 @@ def no_work(monkeypatch) -> None:
 
     for name in ("fit_vi", "sample", "load"):
         monkeypatch.setattr(sf, name, work, raising=False)
-    monkeypatch.setattr("sparsefactor.cli.files.read", work)
+    monkeypatch.setattr("sparsefactor.cli.input.read", work)
 
 
 @pytest.mark.usefixtures("no_work")
@@ -300,10 +305,27 @@ def test_settings_in_errors_are_options(tmp_path) -> None:
     (tmp_path / "one.csv").write_text("id,a,b\nx,1,2\n")
     text = refused("fit", tmp_path / "one.csv", "-k", 1, "-o", tmp_path / "p.sf", "--quiet")
     assert "pass --no-center" in text
-    python = "has seed=1; got seed=2; pass seed=1, or another path; raise max_iter; header=True (--header)"
-    options = "has --seed 1; got --seed 2; pass --seed 1, or another --path; raise --max-iter; header=True (--header)"
+    python = "has seed=1; got seed=2; pass seed=1, or another path; raise max_iter; pass header=True"
+    options = "has --seed 1; got --seed 2; pass --seed 1, or another --path; raise --max-iter; pass --header"
     assert as_options(python) == options
     assert as_options("got 3 seeds; a noise of its own; n_samples=3") == "got 3 seeds; a noise of its own; n_samples=3"
+
+
+@pytest.mark.parametrize(
+    ("python", "options"),
+    [
+        ("pass na=['k.A.', '?? ?'] if they mean", "pass --na k.A. --na '?? ?' if they mean"),
+        ("drop=['a', 'b c'] or drop=['a,b', 'c']", "--drop 'a,b c' or --drop a,b --drop c"),
+        ("columns='A1:O5', index='id', index=False", "--columns A1:O5, --index id, --no-index"),
+        ("sep=';' or sep='\\t' or sep=...", "--sep ';' or --sep tab or --sep"),
+        ("transpose=True, transpose=False, max_bytes=80", "--transpose, --no-transpose, --max-bytes 80"),
+        ('drop=["it\'s"]', "--drop 'it'\"'\"'s'"),
+        ("keep=['99'], skip=2, decimal=','", "--keep 99, --skip 2, --decimal ,"),
+        ("a column that holds na=x", "a column that holds na=x"),
+    ],
+)
+def test_settings_of_reading_are_options(python, options) -> None:
+    assert as_options(python) == options
 
 
 def test_every_remedy_of_a_verdict_is_an_option(folder) -> None:
@@ -345,7 +367,7 @@ def test_an_interrupt_keeps_the_draws_and_says_how_to_go_on(table, tmp_path) -> 
         [sys.executable, "-m", "sparsefactor", *arguments], cwd=tmp_path, stderr=subprocess.PIPE, text=True
     )
     for _ in range(1200):
-        if (tmp_path / "p.sf.run" / "run.json").exists() or process.poll() is not None:
+        if (tmp_path / "p.sf.run" / "checkpoints").exists() or process.poll() is not None:
             break
         time.sleep(0.1)
     time.sleep(1.0)

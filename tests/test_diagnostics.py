@@ -49,7 +49,8 @@ def made(change=lambda variables: None, n_chains: int = C, n_draws: int = T) -> 
     empty = MCMCPosterior(
         prior=PRIOR,
         labels=Labels(feature_names=np.arange(G), sample_names=np.arange(N), offset=np.zeros(G)),
-        **{f"{name}_{what}": np.zeros(0) for name in ("loadings", "activations") for what in ("mean", "sd")},
+        **{f"loadings_{what}": np.zeros((G, K)) for what in ("mean", "sd")},
+        **{f"activations_{what}": np.zeros((N, K)) for what in ("mean", "sd")},
         inclusion_prob=np.zeros(0),
         noise_precision_mean=np.zeros(0),
         loading_precision_mean=np.zeros(0),
@@ -400,7 +401,7 @@ def test_arviz_works_on_the_draws_unchanged(run):
     for draws in (run.draws, run.unlabelled_draws()):
         frame = az.summary(draws)
         assert isinstance(frame, pd.DataFrame)
-        assert len(frame) == K + 25 * K + 2 * 30 * K + 30
+        assert len(frame) == K + K * K + 25 * K + 2 * 30 * K + 30
         assert az.rhat(draws)["loading_precision"].shape == (K,)
         assert az.ess(draws)["activations"].shape == (25, K)
     np.testing.assert_allclose(

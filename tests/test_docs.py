@@ -237,14 +237,8 @@ def broken_links(text: str, page: Path) -> list[str]:
     return broken
 
 
-# Pages that still link to pages under their former names; delete this line when their links are changed.
-FORMER = [DOCS / name for name in ("architecture.md", "howto/coming_from.md", "study/index.md")]
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS).as_posix())
-def test_links_between_pages_resolve(page, request) -> None:
-    if page in FORMER:
-        request.applymarker(pytest.mark.xfail(reason="links to former names", strict=False))
+def test_links_between_pages_resolve(page) -> None:
     assert broken_links(page.read_text(), page) == []
 
 

@@ -66,7 +66,8 @@ def test_summary(vi, mc) -> None:
     for p in (vi, mc):
         table = p.summary()
         certainty = "stability" if p is vi else "r_hat"
-        assert list(table.columns) == ["features", "strongest", "share_of_variance", certainty]
+        assert list(table.columns) == ["features", "salient", "strongest", "share_of_variance", certainty]
+        assert (table["salient"] == np.where(p.empty, 0, (np.abs(p.standardized_loadings) >= 0.3).sum(axis=0))).all()
         assert table.index.name == "factor"
         assert list(table.index) == [1, 2, 3, 4]
         np.testing.assert_allclose(table["share_of_variance"], np.where(p.empty, 0, p.variance_explained(by="factor")))

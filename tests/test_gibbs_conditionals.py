@@ -19,9 +19,9 @@ G, N, K = 2, 4, 3
 CASES = [(noise, missing) for noise in ("feature", "shared", "sample") for missing in (0.0, 0.35)]
 
 
-def problem(noise, missing, inclusion=0.4):
+def problem(noise, missing, inclusion=0.4, correlation="none"):
     data = small_data(G, N, K, missing=missing, seed=3)
-    prior = prior_for(K, inclusion=inclusion, noise=noise)
+    prior = prior_for(K, inclusion=inclusion, noise=noise, correlation=correlation)
     engine = ReferenceEngine(data, prior)
     return data, prior, engine, Gibbs(data, prior, engine), random_gibbs_state(data, prior, seed=1)
 
@@ -101,15 +101,19 @@ def test_loadings_conditional_is_the_gaussian_of_the_log_joint(noise, missing):
 
 
 @pytest.mark.parametrize(("noise", "missing"), CASES)
-def test_activations_conditional_is_the_gaussian_of_the_log_joint(noise, missing):
-    data, prior, engine, gibbs, state = problem(noise, missing)
+@pytest.mark.parametrize("correlation", ["none", "learnt"])
+def test_activations_conditional_is_the_gaussian_of_the_log_joint(noise, missing, correlation):
+    data, prior, engine, gibbs, state = problem(noise, missing, correlation=correlation)
     rows, sums = engine.gibbs_row_pass(state.rows, gibbs.message(state), engine.row_noise((1, 2), 0))
     weight = gibbs.weight(state.tau)
-    mean, cov = gaussian_of(lambda e: engine.gibbs_activations(sums, weight, e.reshape(K, N)).ravel(), K * N)
+    phi = state.phi if prior.correlated else None
+    inverse = np.eye(K) if phi is None else np.linalg.inv(phi)
+    mean, cov = gaussian_of(lambda e: engine.gibbs_activations(sums, weight, inverse, e.reshape(K, N)).ravel(), K * N)
     own = rows.tau if noise == "feature" else state.tau[: 1 if noise == "shared" else N]
 
     def log_p(flat):
-        return log_joint(data, prior, L=rows.L, F=flat.reshape(K, N), Z=rows.Z, tau=own, alpha=state.alpha)
+        F = flat.reshape(K, N)
+        return log_joint(data, prior, L=rows.L, F=F, Z=rows.Z, tau=own, alpha=state.alpha, phi=phi)
 
     check_gaussian(log_p, mean, cov)
 
@@ -196,9 +200,10 @@ def test_inclusion_rate_is_the_beta_of_the_log_joint():
 
 @pytest.mark.parametrize(("noise", "missing"), CASES)
 @pytest.mark.parametrize("inclusion", [[0.2, 0.5, 0.8], Beta(1.0, 2.0)])
-def test_log_joint_from_sums_has_slab_precisions_and_rates_integrated_out(noise, missing, inclusion):
+@pytest.mark.parametrize("correlation", ["none", "learnt"])
+def test_log_joint_from_sums_has_slab_precisions_and_rates_integrated_out(noise, missing, inclusion, correlation):
     """log p(all) - log p(alpha, pi | all else), which holds at any precisions and rates."""
-    data, prior, _, gibbs, state = problem(noise, missing, inclusion)
+    data, prior, _, gibbs, state = problem(noise, missing, inclusion, correlation)
     state, info = gibbs.sweep(state, (5, 6), 0)
     own = {"feature": state.rows.tau, "shared": state.tau[:1], "sample": state.tau}[noise]
     direct = log_joint(
@@ -210,6 +215,7 @@ def test_log_joint_from_sums_has_slab_precisions_and_rates_integrated_out(noise,
         tau=own,
         alpha=state.alpha,
         pi=state.pi if len(state.pi) else None,
+        phi=state.phi if prior.correlated else None,
     )
     active, l2 = state.rows.Z.sum(axis=0), np.sum((state.rows.L * state.scale) ** 2, axis=0)
     shape, rate = prior.loading_shape + 0.5 * active, prior.loading_rate + 0.5 * l2
@@ -230,7 +236,7 @@ def test_annotation_matrix_reaches_every_conditional():
 
 def with_modules(missing: float = 0.35) -> tuple[Gibbs, GibbsState]:
     data = small_data(G, N, K, missing=missing)
-    prior = Prior(n_factors=K, inclusion=Beta(1.3, 2.1), n_modules=3, **MILD)
+    prior = Prior(n_factors=K, inclusion=Beta(1.3, 2.1), n_modules=3, factor_correlation="none", **MILD)
     gibbs = Gibbs(data, prior, ReferenceEngine(data, prior))
     return gibbs, gibbs.sweep(gibbs.start(np.ones((G, K)), np.ones((K, N))), (5, 6), 0)[0]
 

@@ -1,15 +1,22 @@
-"""The draw of the factors' correlations, without data, leaves their prior invariant; wrong draws do not (2.19)."""
+"""The draw of the factors' correlations, without data: it leaves their prior invariant; wrong ones do not (2.19)."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 from tests.helpers.problems import prior_for, random_gibbs_state, small_data
 
+from sparsefactor.engine import build_engine
 from sparsefactor.gibbs import correlation
 from sparsefactor.gibbs.correlation import contract, correlations_of, draw_correlation, draw_inverse_wishart, expand
+from sparsefactor.gibbs.moves import MOVES
 from sparsefactor.gibbs.state import GibbsState
+from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.kernels.contract import GibbsRows
 from sparsefactor.model import Prior
 
@@ -26,8 +33,9 @@ def draw_prior(prior: Prior, sigma: np.ndarray, rng: np.random.Generator) -> Gib
     phi = correlations_of(sigma)
     F = np.linalg.cholesky(phi) @ rng.standard_normal((K, N))
     alpha = rng.gamma(prior.loading_shape, 1.0 / prior.loading_rate, (K, 2) if prior.grouped else K)
-    L = rng.standard_normal((2, K)) / np.sqrt(prior.by_row(alpha))
-    rows = GibbsRows(np.ones((2, K), np.int8), L, np.ones(2))
+    Z = (rng.random((2, K)) < prior.inclusion).astype(np.int8)
+    L = Z * rng.standard_normal((2, K)) / np.sqrt(prior.by_row(alpha))
+    rows = GibbsRows(Z, L, np.full(2, 1e-12))  # no data are told of
     return GibbsState(rows, F, alpha, np.zeros(0), np.zeros(0), np.ones(K), phi=phi)
 
 
@@ -52,8 +60,8 @@ def values(state: GibbsState) -> list[float]:
     ]
 
 
-def scores(prior: Prior, df: float, seed: int = 0) -> np.ndarray:
-    """z-scores of functions of the parameters after some draws that begin at the prior."""
+def scores(prior: Prior, step: Callable[..., GibbsState], seed: int = 0) -> np.ndarray:
+    """z-scores of functions of the parameters after some steps that begin at the prior."""
     rng = np.random.default_rng(seed)
     sigma = stats.invwishart(prior.correlation_df, np.eye(K)).rvs(3 * REPLICATES, random_state=rng)
     expected = np.array([values(draw_prior(prior, own, rng)) for own in sigma[REPLICATES:]])
@@ -61,7 +69,7 @@ def scores(prior: Prior, df: float, seed: int = 0) -> np.ndarray:
     for own in sigma[:REPLICATES]:
         state = draw_prior(prior, own, rng)
         for _ in range(STEPS):
-            state = draw_correlation(state, prior, df, rng)
+            state = step(state, rng)
         found.append(values(state))
     own = np.array(found)
     error = np.sqrt(own.var(axis=0) / len(own) + expected.var(axis=0) / len(expected))
@@ -72,7 +80,11 @@ def scores(prior: Prior, df: float, seed: int = 0) -> np.ndarray:
 @pytest.mark.parametrize("groups", GROUPS)
 def test_the_draw_leaves_the_prior_invariant(groups):
     prior = prior_of(groups)
-    assert np.abs(scores(prior, prior.correlation_df)).max() < LIMIT
+
+    def step(state, rng):
+        return draw_correlation(state, prior, prior.correlation_df, rng)
+
+    assert np.abs(scores(prior, step)).max() < LIMIT
 
 
 @pytest.mark.statistical
@@ -86,7 +98,55 @@ def test_a_wrong_draw_is_noticed(groups, wrong, monkeypatch):
     if wrong == "leaves slabs behind":  # another Jacobian
         monkeypatch.setattr(correlation, "rescale", lambda state, d: rescale(state, d)._replace(alpha=state.alpha))
     df = prior.correlation_df * (3.0 if wrong == "df" else 1.0)
-    assert np.abs(scores(prior, df)).max() > 2 * LIMIT
+
+    def step(state, rng):
+        return draw_correlation(state, prior, df, rng)
+
+    assert np.abs(scores(prior, step)).max() > 2 * LIMIT
+
+
+class BoldShear(MOVES["shear"]):
+    """With shears that matter without data."""
+
+    scales = (0.1, 0.3, 1.0)
+
+
+def step_of(move: Any, prior: Prior, told: Prior) -> Callable[..., GibbsState]:
+    """A move under a prior whose engine is told another."""
+    data = small_data(2, N, K)
+    gibbs = Gibbs(data, told, build_engine(data, told, "cpu", 1))
+    gibbs.prior = prior
+
+    def step(state, rng):
+        return move(gibbs, state, rng)
+
+    return step
+
+
+class ShearAlways(BoldShear):
+    """Takes every shear that is proposed."""
+
+    def log_uniform(self, shape, rng):
+        return np.full(shape, -np.inf)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("groups", GROUPS)
+@pytest.mark.parametrize("move", [BoldShear, MOVES["rotation"]])
+def test_moves_leave_the_prior_invariant(move, groups):
+    """Without data (2.19c) is all that is left of a move."""
+    prior = prior_of(groups)
+    assert np.abs(scores(prior, step_of(move(), prior, prior))).max() < LIMIT
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("groups", GROUPS)
+@pytest.mark.parametrize("move", [ShearAlways, MOVES["rotation"]])
+def test_wrong_moves_are_noticed(move, groups):
+    """A shear that is always taken; a rotation that leaves out the part of slab precisions."""
+    prior = prior_of(groups)
+    told = prior if move is ShearAlways else replace(prior, loading_shape=1e-6, loading_rate=1e-6)
+    assert np.abs(scores(prior, step_of(move(), prior, told))).max() > 2 * LIMIT
 
 
 def test_inverse_wishart_draws_have_its_moments():

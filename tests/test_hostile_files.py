@@ -17,7 +17,7 @@ import pytest
 from tests.helpers.rds import as_rds
 
 import sparsefactor as sf
-from sparsefactor.reading.guess import AmbiguousTableError
+from sparsefactor.reading import AmbiguousTableError
 
 ROOM = 500_000_000  # bytes that a reader may take beside what Python and its libraries have
 READ = """
@@ -189,7 +189,7 @@ def test_an_hdf5_file_says_more_than_it_holds(tmp_path, layout) -> None:
             del file["obs"]["_index"]
             file["obs"].create_dataset("_index", (10**9,), h5py.string_dtype(), chunks=(10**6,))
     assert path.stat().st_size < 10_000_000
-    assert "--max-bytes" in refused_in_little_memory(path, "h5py")
+    assert "max_bytes=" in refused_in_little_memory(path, "h5py")
 
 
 # ---- .xlsx ----------------------------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ def test_a_workbook_that_unpacks_to_gigabytes(workbook) -> None:
     ):
         path = repacked(workbook, **members)
         assert path.stat().st_size < 10_000_000
-        assert "--max-bytes" in refused_in_little_memory(path, "openpyxl")
+        assert "max_bytes=" in refused_in_little_memory(path, "openpyxl")
 
 
 def test_rows_far_below_are_not_made_up(workbook) -> None:
@@ -324,11 +324,11 @@ def test_a_parquet_file_of_many_rows_in_little_room(tmp_path) -> None:
     frame = pd.DataFrame({name: np.zeros(2_000_000) for name in "ab"})
     frame.to_parquet(tmp_path / "a.parquet")
     assert (tmp_path / "a.parquet").stat().st_size < 100_000
-    with pytest.raises(ValueError, match=re.escape("max_bytes=32000000 (--max-bytes 32000000)")):
+    with pytest.raises(ValueError, match="max_bytes=32000000"):
         sf.read_table(tmp_path / "a.parquet", max_bytes=10_000_000)
     assert sf.read_table(tmp_path / "a.parquet", max_bytes=40_000_000).shape == (2_000_000, 2)
     frame.to_feather(tmp_path / "a.feather", compression="zstd")
-    with pytest.raises(ValueError, match="--max-bytes"):
+    with pytest.raises(ValueError, match="max_bytes="):
         sf.read_table(tmp_path / "a.feather", max_bytes=10_000_000)
 
 
@@ -385,9 +385,9 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path, kind) -> None:
 def test_text_that_unpacks_to_more_than_is_allowed(tmp_path) -> None:
     path = tmp_path / "a.csv.gz"
     path.write_bytes(gzip.compress(b"a,b,c\n" + b"0,0,0\n" * 2_000_000, 1))
-    with pytest.raises(ValueError, match=r"a\.csv\.gz unpacks to more than 10,000,000 bytes.*\(--max-bytes"):
+    with pytest.raises(ValueError, match=r"a\.csv\.gz unpacks to more than 10,000,000 bytes.*max_bytes="):
         sf.read_table(path, max_bytes=10_000_000)
-    with pytest.raises(ValueError, match=r"--max-bytes 48000024"):  # 3 numbers a line
+    with pytest.raises(ValueError, match="max_bytes=48000024"):  # 3 numbers a line
         sf.read_table(path, max_bytes=20_000_000)
     assert sf.read_table(path, max_bytes=48_000_024).shape == (2_000_000, 3)
 
@@ -419,7 +419,7 @@ def test_two_megabytes_that_unpack_to_two_gigabytes(tmp_path) -> None:
         for _ in range(1900):
             file.write(b"0,0,0,0\n" * 125_000)
     assert path.stat().st_size < 6_000_000
-    assert "--max-bytes" in refused_in_little_memory(path)
+    assert "max_bytes=" in refused_in_little_memory(path)
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, "2 GB", True])
@@ -442,7 +442,7 @@ def semicolons(n: int = 29, cell: str = "k.A.") -> str:
 def test_a_header_decides_the_separator(tmp_path) -> None:
     path = tmp_path / "a.csv"
     path.write_text(semicolons())
-    with pytest.raises(ValueError, match=re.escape("(--na 'k.A.')")):
+    with pytest.raises(ValueError, match=re.escape("na=['k.A.']")):
         sf.read_table(path)
     assert sf.read_table(path, na="k.A.").shape == (9, 29)
     path.write_text(semicolons() + "p9;1,5\n")
@@ -457,7 +457,7 @@ def test_a_separator_inside_names_is_asked_about(tmp_path) -> None:
         with pytest.raises(AmbiguousTableError, match=re.escape(f"Is the separator {other!r}? Pass sep={other!r}")):
             sf.read_table(path)
         path.write_text(f"id,a{other}b,c\nx,1,2\ny,3,4\n")
-        with pytest.raises(AmbiguousTableError, match=re.escape(f"--sep {other!r}".replace("'\\t'", "tab"))):
+        with pytest.raises(AmbiguousTableError, match=re.escape(f"sep={other!r}")):
             sf.read_table(path)
         assert list(sf.read_table(path, sep=",").columns) == [f"a{other}b", "c"]
         path.write_text(f"id,a,b\nx{other}1,1,2\ny{other}2,3,4\n")  # its header leaves no doubt
@@ -469,6 +469,6 @@ def test_a_separator_inside_names_is_asked_about(tmp_path) -> None:
 def test_one_feature_is_asked_about(tmp_path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("id,a\nx,1.5\ny,2\n")
-    with pytest.raises(AmbiguousTableError, match=re.escape("Is the separator ','? Pass sep=',' (--sep ',')")):
+    with pytest.raises(AmbiguousTableError, match=re.escape("Is the separator ','? Pass sep=','")):
         sf.read_table(path)
     assert sf.read_table(path, sep=",").shape == (2, 1)

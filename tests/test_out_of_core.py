@@ -153,7 +153,7 @@ def test_any_split_of_the_tiles_has_the_same_sum(n):
 def test_bad_input_is_refused_before_any_work(tmp_path, sim, monkeypatch):
     with pytest.raises(FileNotFoundError, match="zarr store or a Parquet folder; there is no"):
         sf.fit_vi(str(tmp_path / "nothing.zarr"), n_factors=2)
-    with pytest.raises(ValueError, match="is neither; read it first"):
+    with pytest.raises(ValueError, match="is neither; read a table first"):
         sf.fit_vi(tmp_path, n_factors=2)
     unknown = da.from_array(sim.X, chunks=(10, 100))
     unknown = unknown[unknown[:, 0] > 0]
@@ -242,6 +242,7 @@ COMPARED = {"n_masks": 2, "share": 0.05, "n_trials": 1, "max_iter": 20}
 MEASURED = ["prior", "mask", "error", "log_density", "found", "held_out"]
 
 
+@pytest.mark.filterwarnings("ignore:[0-9]+ is the largest number of factors:UserWarning")
 @pytest.mark.parametrize("options", [{}, {"dtype": np.float32, "scale": True}])
 def test_a_comparison_is_the_same_and_never_has_all_in_memory(rounds, tmp_path, holes, monkeypatch, options):
     X = holes + 3.0

@@ -4,7 +4,6 @@ import bz2
 import csv
 import gzip
 import lzma
-import re
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +12,7 @@ import pytest
 from tests.helpers.rds import as_rds
 
 import sparsefactor as sf
-from sparsefactor.reading import Choices, read
-from sparsefactor.reading.guess import AmbiguousTableError
+from sparsefactor.reading import AmbiguousTableError, Choices, read
 from sparsefactor.reading.names import shown
 
 RNG = np.random.default_rng(0)
@@ -84,41 +82,83 @@ def test_numbers_under_an_empty_title_are_names(file) -> None:
 
 
 AMBIGUOUS = {
-    "numbered columns": (lines(NUMBERS, columns=[str(i) for i in range(40)]), "header", "--header, --no-header"),
-    "years": ("country,1990,1991\nFrance,0.5,0.7\nSpain,0.1,0.2\n", "header", "--header, --no-header"),
-    "years alone": ("1990,1991,1995\n0.5,0.7,0.1\n0.1,0.2,0.3\n", "header", "--header, --no-header"),
-    "wavelengths": (
-        "probe 1,400.5,401.0,401.5,402.0\nx,1.5,0.5,1.0,2.0\ny,0.5,1,2,0\n",
-        "header",
-        "--header, --no-header",
-    ),
-    "lines by year": (lines(NUMBERS, rows=[str(1950 + j) for j in range(60)]), "index", "--index, --no-index"),
-    "lines by number": ("17,0.5,1.5\n4,0.5,2.5\n9,1.5,1.25\n", "index", "--index, --no-index"),
-    "numbered lines": (lines(NUMBERS, rows=[str(j) for j in range(1, 61)]), "index", "--index, --no-index"),
-    "ids": ("patient_id,a,b\n17,0.5,1\n4,0.5,2\n", "index", "--index, --no-index"),
-    "ids, one of them missing": ("id,a,b\nNA,0.5,1\n4,0.5,2\n", "index", "--index, --no-index"),
-    "counter": ("t,a,b\n1,0.5,1\n2,0.5,2\n3,4,5\n", "index", "--index, --no-index"),
+    "numbered columns": (lines(NUMBERS, columns=[str(i) for i in range(40)]), "header"),
+    "years": ("country,1990,1991\nFrance,0.5,0.7\nSpain,0.1,0.2\n", "header"),
+    "years alone": ("1990,1991,1995\n0.5,0.7,0.1\n0.1,0.2,0.3\n", "header"),
+    "wavelengths": ("probe 1,400.5,401.0,401.5,402.0\nx,1.5,0.5,1.0,2.0\ny,0.5,1,2,0\n", "header"),
+    "lines by year": (lines(NUMBERS, rows=[str(1950 + j) for j in range(60)]), "1"),
+    "lines by number": ("17,0.5,1.5\n4,0.5,2.5\n9,1.5,1.25\n", "1"),
+    "numbered lines": (lines(NUMBERS, rows=[str(j) for j in range(1, 61)]), "1"),
+    "ids, one of them missing": ("id,a,b\nNA,0.5,1\n4,0.5,2\n", "id"),
+    "counter": ("t,a,b\n1,0.5,1\n2,0.5,2\n3,4,5\n", "t"),
+    "numbers that rise": ("dose,a,b\n1,0,1\n2,5,2\n9,4,5\n10,1,1\n25,5,2\n90,4,5\n", "dose"),
+    "decimals under no title": (",a,b\n1.5,0.5,1.5\n2.5,0.5,2.5\n", "1"),
 }
 
 
 @pytest.mark.parametrize("case", AMBIGUOUS)
 def test_what_may_be_names_or_data_is_asked_for(file, case) -> None:
-    text, setting, flags = AMBIGUOUS[case]
+    text, what = AMBIGUOUS[case]
     path = file(text)
-    with pytest.raises(AmbiguousTableError, match=re.escape(f"pass {setting}=True or False ({flags})")):
+    if what == "header":
+        question = r"Is the first line of X\.csv \(.*\) a header or data\? Pass header=True or header=False"
+        answers: list = [{"header": True}, {"header": False}]
+    else:
+        question = rf"Is the first column of X\.csv \(.*\) an ID or data\? Pass index='{what}'.*, index=False"
+        answers = [{"index": what}, {"index": False}]
+    with pytest.raises(AmbiguousTableError, match=question):
         sf.read_table(path)
-    with_names, without = sf.read_table(path, **{setting: True}), sf.read_table(path, **{setting: False})
+    with_names, without = (sf.read_table(path, **answer) for answer in answers)
     assert without.size > with_names.size
+
+
+TITLES = ["id", "ID", "name", "Row.Names", "rownames", "subject", "Subject_ID", "sample", "Sample Name", "participant"]
+
+
+@pytest.mark.parametrize("title", [*TITLES, "case no", "ResponseId", "", "Unnamed: 0", "...1"])
+def test_ids_by_their_title_name_the_rows(file, title) -> None:
+    path = file(f"{title},a,b\n17,1,2\n41,1,2.5\n109,4,1\n")
+    table = read(path, Choices())
+    assert (list(table.frame.index), list(table.frame.columns)) == (["17", "41", "109"], ["a", "b"])
+    assert table.parsed.index == title
+    assert list(sf.read_table(path, index=False).columns)[1:] == ["a", "b"] or not title
+    repeated = file(f"{title},a,b\n17,1,2\n17,1,2.5\n109,4,1\n", "Y.csv")
+    if title in ("", "Unnamed: 0", "...1"):
+        with pytest.raises(AmbiguousTableError, match="ID or data"):
+            sf.read_table(repeated)
+    else:
+        assert sf.read_table(repeated).shape == (3, 3)  # a number that repeats is no ID
+
+
+def test_the_column_of_names_can_be_any(file) -> None:
+    path = file("age,score,who,b\n31,1,x,2\n32,3,y,4\n39,3,z,5\n")
+    frame = sf.read_table(path, index="who")
+    assert (list(frame.index), list(frame.columns)) == (["x", "y", "z"], ["age", "score", "b"])
+    assert list(sf.read_table(path, index="3", columns="score,b").columns) == ["score", "b"]
+    with pytest.raises(ValueError, match=r"index must name columns of X\.csv; got 'Who'; did you mean 'who'\?"):
+        sf.read_table(path, index="Who")
+    with pytest.raises(TypeError, match="index must be"):
+        sf.read_table(path, index=3)
+
+
+def test_columns_by_range_list_and_number(file) -> None:
+    path = file("id,sex,A1,A2,A3,O1,note\n" + "".join(f"{j * 7},m,{j % 5},2,{j % 3},4,x\n" for j in range(1, 9)))
+    for given in ("A1:O1", ["A1:A3", "O1"], "A1:A3,O1", "3:6", ["A1", "A2", "A3,O1"]):
+        frame = sf.read_table(path, columns=given)
+        assert (list(frame.columns), frame.index[0]) == (["A1", "A2", "A3", "O1"], "7")
+    assert list(sf.read_table(path, drop="sex,note,A2:O1").columns) == ["A1"]
+    assert list(sf.read_table(path, columns="A1:O1", drop=["A2"]).columns) == ["A1", "A3", "O1"]
+    with pytest.raises(ValueError, match=r"columns must name columns of X\.csv; got 'O5'; did you mean 'O1'"):
+        sf.read_table(path, columns="A1:O5")
+    odd = file('id,"a,b",c:d,e\n' + "x,1,2,3\ny,2,5,4\n", "odd.csv")  # titles that hold commas and colons
+    assert list(sf.read_table(odd, columns=["a,b", "c:d"]).columns) == ["a,b", "c:d"]
+    assert list(sf.read_table(odd, columns="c:d:e").columns) == ["c:d", "e"]
+    assert sf.read_table(file("1.5,2,7\n3.5,4,1\n", "bare.csv"), columns="2:3").shape == (2, 2)
 
 
 def test_a_title_such_as_name_makes_a_header_of_numbers(file) -> None:
     frame = sf.read_table(file("name,0.7,0.2\nx,1,2\ny,3,4\n"))
     assert (list(frame.index), list(frame.columns)) == (["x", "y"], ["0.7", "0.2"])
-
-
-def test_numbers_under_no_title_are_asked_for(file) -> None:
-    with pytest.raises(AmbiguousTableError, match="--index, --no-index"):
-        sf.read_table(file(",a,b\n1.5,0.5,1.5\n2.5,0.5,2.5\n"))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -160,14 +200,37 @@ def test_whole_numbers_that_repeat_are_data(file) -> None:
     assert sf.read_table(file(counts)).shape == (2, 3)
 
 
-def test_lines_called_genes_need_an_orientation(file) -> None:
-    path = file(lines(NUMBERS, rows=SAMPLES, columns=FEATURES, corner="gene_id"))
-    with pytest.raises(AmbiguousTableError, match=r"--transpose.*--no-transpose"):
-        sf.read_table(path)
+def test_rows_called_genes_need_an_orientation(file) -> None:
+    for title in ("gene_id", "Gene", "Hugo_Symbol", "probe set", "ENSEMBL"):
+        path = file(lines(NUMBERS, rows=SAMPLES, columns=FEATURES, corner=title))
+        with pytest.raises(AmbiguousTableError, match=r"Are the rows .* features or samples\? Pass transpose=True"):
+            sf.read_table(path)
     assert sf.read_table(path, transpose=False).shape == (60, 40)
     turned = sf.read_table(path, transpose=True)
     assert turned.shape == (40, 60)
     assert list(turned.index) == FEATURES
+
+
+@pytest.mark.parametrize(
+    ("row", "asked"),
+    [
+        *[(name, True) for name in ("ENSG{:011d}", "TP{}", "AB{}_at", "gene {}")],
+        *[(name, False) for name in ("subject {}", "P{:03d}", "sub-{:02d}", "Ann Smith {}", "{}")],
+    ],
+)
+@pytest.mark.parametrize("corner", ["", "Unnamed: 0"])
+def test_many_more_rows_of_text_than_columns_are_asked_about(file, row, asked, corner) -> None:
+    names = [row.format(j + 1) for j in range(240)]
+    path = file(lines(np.tile(NUMBERS[:, :12], (4, 1)), "\t", names, [f"S{i}" for i in range(12)], corner), "X.tsv")
+    if not asked:
+        assert sf.read_table(path).shape == (240, 12)
+        return
+    with pytest.raises(AmbiguousTableError, match=r"many more rows \(.*\) than columns \(S0, S1.*transpose=True if so"):
+        sf.read_table(path)
+    assert sf.read_table(path, transpose=True).shape == (12, 240)
+    assert sf.read_table(path, transpose=False).shape == (240, 12)
+    few = file(lines(NUMBERS, "\t", names[:60], FEATURES, corner), "Y.tsv")
+    assert sf.read_table(few).shape == (60, 40)
 
 
 # ---- names -----------------------------------------------------------------------------------------------------
@@ -176,10 +239,10 @@ def test_lines_called_genes_need_an_orientation(file) -> None:
 def test_repeated_names_are_refused_not_renamed(file) -> None:
     with pytest.raises(ValueError, match=r"names must be unique; 'a' names 2 columns of X.csv \(1, 2\)"):
         sf.read_table(file("id,a,a\nx,1,2\ny,3,4\n"))
-    with pytest.raises(ValueError, match=r"names must not repeat.*'x' more than once.*--drop"):
+    with pytest.raises(ValueError, match=r"names must not repeat.*'x' more than once.*drop=\['id'\]"):
         sf.read_table(file("id,a,b\nx,1,2\nx,3,5\n"))
     many = "".join(f"s{j % 1500},{j}.5,2\n" for j in range(1501))
-    with pytest.raises(ValueError, match="names must be unique; 's0' names 2 lines"):
+    with pytest.raises(ValueError, match="names must be unique; 's0' names 2 rows"):
         sf.read_table(file("name,a,b\n" + many))
 
 
@@ -191,7 +254,7 @@ def test_names_that_look_missing_are_names(file) -> None:
 
 
 def test_names_empty_or_too_long_are_refused(file) -> None:
-    with pytest.raises(ValueError, match=r"column 2 of X.csv has none"):
+    with pytest.raises(ValueError, match=r"column 3 of X.csv has none; .*drop=\['3'\]"):
         sf.read_table(file("id,a,,c\nx,1,2,3\ny,3,4,5\n"))
     with pytest.raises(ValueError, match="at most 1000 characters; that of column 1"):
         sf.read_table(file(f"id,{'a' * 20_000},c\nx,1,2\ny,3,4\n"))
@@ -221,16 +284,16 @@ def test_spellings_of_missing(file, word) -> None:
 
 def test_a_spelling_of_ones_own(file) -> None:
     path = file("id,a,b\nx,-999,2.5\ny,3,-999.0\nz,miss,2\n")
-    with pytest.raises(ValueError, match=r"line 4, column a of X.csv holds 'miss'.*--na 'miss'.*--drop 'a'"):
+    with pytest.raises(ValueError, match=r"line 4, column a of X.csv holds 'miss'; .*na=\['miss'\].*drop=\['a'\]"):
         sf.read_table(path)
     assert sf.read_table(path, na=["-999", "miss"]).isna().to_numpy().sum() == 3
-    assert sf.read_table(path, drop="a").shape == (3, 1)
+    assert sf.read_table(path, drop="a", keep="-999").shape == (3, 1)
 
 
 def test_decimal_commas(file) -> None:
     text = lines(NUMBERS, ";", SAMPLES, FEATURES).replace(".", ",")
     assert_whole(sf.read_table(file(text)), True, True)
-    with pytest.raises(AmbiguousTableError, match="--decimal ,"):
+    with pytest.raises(AmbiguousTableError, match="decimal=','"):
         sf.read_table(file("id;a;b\nx;1,234;2\ny;3,456;4\n"))
     assert sf.read_table(file("id;a;b\nx;1,234;2\ny;3,456;4\n"), decimal=",").iloc[0, 0] == 1.234
     assert sf.read_table(file("id;a;b\nx;0,234;2\ny;3,456;4\n")).iloc[1, 0] == 3.456
@@ -259,7 +322,7 @@ def test_thousands_by_setting(file) -> None:
     with pytest.raises(ValueError, match="'1,234'"):
         sf.read_table(file(text))
     assert sf.read_table(file(text), thousands=",").to_numpy().tolist() == [[1234.0, 2.0], [3456.0, 4.5]]
-    with pytest.raises(AmbiguousTableError, match="--thousands ,"):
+    with pytest.raises(AmbiguousTableError, match="thousands=','"):
         sf.read_table(file("id;a;b\nx;1,234;2\ny;3,456;4\n"))
     with pytest.raises(ValueError, match="thousands must be one of"):
         sf.read_table(file(text), thousands="x")
@@ -283,7 +346,7 @@ def test_byte_order_marks_and_line_ends(file, encoding, end) -> None:
 
 def test_other_encodings_are_asked_for(file) -> None:
     path = file("id,größe,b\nx,1,2\ny,3,4\n".encode("latin-1"))
-    with pytest.raises(ValueError, match="--encoding"):
+    with pytest.raises(ValueError, match="encoding='cp1252'"):
         sf.read_table(path)
     assert list(sf.read_table(path, encoding="latin-1").columns) == ["größe", "b"]
 
@@ -318,16 +381,16 @@ def test_a_file_cut_off_is_refused(file) -> None:
 
 def test_text_columns_are_named_with_the_remedy(file) -> None:
     path = file("5.1,3.5,setosa\n4.9,3.0,virginica\n4.7,3.2,setosa\n")
-    with pytest.raises(ValueError, match=r"column 3 holds text \('setosa'\); pass drop=\['3'\] \(--drop '3'\)"):
+    with pytest.raises(ValueError, match=r"column 3 holds text \('setosa'\) in .*; pass drop=\['3'\]"):
         sf.read_table(path)
     assert sf.read_table(path, drop=["3"]).shape == (3, 2)
     path = file("kind,a,b\nred,1,2\nred,3,4\nblue,5,7\n")
-    with pytest.raises(ValueError, match="--drop 'kind'"):
+    with pytest.raises(ValueError, match=r"column kind holds text \('red'\).*drop=\['kind'\]"):
         sf.read_table(path)
     assert list(sf.read_table(path, drop=["kind"]).columns) == ["a", "b"]
     named = sf.read_table(file("kind,id,a,b\nred,x,1,2\nred,y,3,4\n"), drop=["kind"])
     assert (list(named.index), list(named.columns)) == (["x", "y"], ["a", "b"])
-    with pytest.raises(ValueError, match="drop must name a column"):
+    with pytest.raises(ValueError, match="drop must name columns"):
         sf.read_table(path, drop=["colour"])
 
 
@@ -380,7 +443,7 @@ def test_parquet_and_feather(tmp_path) -> None:
     FRAME.reset_index(drop=True).to_parquet(tmp_path / "c.parquet")
     assert_whole(sf.read_table(tmp_path / "c.parquet"), False, True)
     FRAME.assign(kind="x").to_parquet(tmp_path / "d.parquet")
-    with pytest.raises(ValueError, match="--drop 'kind'"):
+    with pytest.raises(ValueError, match=r"drop=\['kind'\]"):
         sf.read_table(tmp_path / "d.parquet")
     assert_whole(sf.read_table(tmp_path / "d.parquet", drop="kind"), True, True)
 
@@ -388,6 +451,7 @@ def test_parquet_and_feather(tmp_path) -> None:
 def test_npy(tmp_path) -> None:
     np.save(tmp_path / "a.npy", NUMBERS)
     assert_whole(sf.read_table(tmp_path / "a.npy"), False, False)
+    np.testing.assert_array_equal(sf.read_table(tmp_path / "a.npy", columns="2:5", drop="3"), NUMBERS[:, [1, 3, 4]])
     np.save(tmp_path / "b.npy", np.array([{}]), allow_pickle=True)
     with pytest.raises(ValueError, match="must hold numbers"):
         sf.read_table(tmp_path / "b.npy")
@@ -451,8 +515,10 @@ def test_what_was_read_can_be_said(file) -> None:
         "samples_are": "columns",
         "sample_names": True,
         "feature_names": True,
+        "index": "id",
         "missing": 1,
         "missing_share": 0.25,
+        "notes": [],
     }
 
 

@@ -212,7 +212,9 @@ def test_verdict_and_summary_come_first(browser, page, drawn_page) -> None:
     assert re.search(r"restarts that were not dropped early", text)
     assert re.search(r"30 samples x 60 features; (9|10)\.\d % of the entries are missing\.", text)
     assert re.search(
-        r"Factor 1 explains \d+\.\d % of the variance and includes \d+ features; strongest features: ", text
+        r"Factor 1 explains \d+\.\d % of the variance and includes \d+ features \(\d+ with a standardised loading of "
+        r"at least 0\.3\); strongest features: ",
+        text,
     )
     browser.open(drawn_page)
     text = browser.run("document.querySelector('section').innerText")

@@ -185,6 +185,18 @@ def test_a_run_with_modules_goes_on(tmp_path, monkeypatch):
         sf.sample(SIM.X, other, **{**RUN, "path": path})
 
 
+def test_a_run_with_correlated_factors_goes_on_and_is_extended(tmp_path, monkeypatch):
+    prior = sf.Prior(n_factors=2, inclusion=0.5, factor_correlation="learnt")
+    monkeypatch.setattr("tests.helpers.runs.PRIOR", prior)
+    expected = sample(tmp_path / "whole")
+    assert expected.draws["posterior"]["factor_correlation"].shape == (3, 130, 2, 2)
+    path = stopped(tmp_path / "run", monkeypatch, sweep=150, n_draws=110)
+    sample(path, n_draws=110, n_jobs=1)
+    assert_same_bits(sample(path, n_jobs=1), expected)
+    expected.save(tmp_path / "one.sf")
+    assert_same_bits(sf.load(tmp_path / "one.sf"), expected)
+
+
 def test_a_field_that_a_checkpoint_lacks_has_its_default(tmp_path, whole, monkeypatch):
     path = stopped(tmp_path / "run", monkeypatch, sweep=150)
     run = folder(path)

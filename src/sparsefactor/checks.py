@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -82,3 +84,43 @@ def seed_number(seed: Any) -> int:
 def out_of_range(dtype: Any) -> ValueError:
     """The error of data that a type of numbers cannot hold."""
     return ValueError(f"entries must lie in the range of {dtype}; some do not; rescale X, or use float64")
+
+
+# Names of arguments in other packages (scikit-learn, PyMC, Stan, NumPyro, R), and what they are called here.
+OTHER_NAMES = {
+    "n_components": "n_factors",
+    "nfactors": "n_factors",
+    "K": "n_factors",
+    "k": "n_factors",
+    "random_state": "seed",
+    "random_seed": "seed",
+    "n_init": "n_trials",
+    "n_restarts": "n_trials",
+    "n_iter": "max_iter",
+    "chains": "n_chains",
+    "draws": "n_draws",
+    "n_samples": "n_draws",
+    "tune": "n_warmup",
+    "warmup": "n_warmup",
+    "burn_in": "n_warmup",
+}
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def with_name_hints(function: Callable[P, R], name: str = "") -> Callable[P, R]:
+    """Make the error for an argument as other packages name it say how it is called here."""
+    known = inspect.signature(function).parameters
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        for given, value in kwargs.items():
+            own = OTHER_NAMES.get(given)
+            if given not in known and own in known:
+                raise TypeError(
+                    f"{name or function.__name__}() has no argument {given}; it is called {own} here: pass "
+                    f"{own}={value!r}"
+                )
+        return function(*args, **kwargs)
+
+    return call

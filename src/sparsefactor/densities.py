@@ -1,4 +1,4 @@
-"""Densities and divergences of the model's gamma and beta distributions (docs/math.md, 1 and 3.9)."""
+"""Densities and divergences of the model's gamma and beta distributions (math.md, 1 and 3.9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Variance explained, always against the data (docs/guide.md, "Variance explained").
+"""Variance explained, always against the data (docs/explanation/definitions.md, "Variance explained").
 
 The data are not kept with a result, so the few sums that the question needs are taken when the fit is done. They are
 kept by chain (variational inference has one), since chains can be left out or weighted later.

@@ -1,4 +1,4 @@
-"""Errors against a truth, as the paper measures them, and the fill-in error (docs/math.md, section 6)."""
+"""Errors against a truth, as the paper measures them, and the fill-in error (math.md, section 6)."""
 
 from __future__ import annotations
 

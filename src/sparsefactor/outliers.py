@@ -16,7 +16,7 @@ from .names import shown
 # A factor is dominated where a few samples hold this share of the sum of squares of its activations, and the activation
 # of each of them is at least GAP times as large as that of any other sample. The gap tells outliers from skewed
 # factors, whose largest activations have neighbours. How often outliers are found, and others accused, is measured by
-# `python -m benchmarks.outliers` (docs/howto/real_data.md).
+# `python -m benchmarks.outliers` (docs/results.md).
 HELD = 0.4
 GAP = 3.0
 MOST_SAMPLES, SHARE_OF_SAMPLES = 5, 0.03  # at most this number of samples, and this share of all; at least one

@@ -41,7 +41,7 @@ class Start(NamedTuple):
     L : (n_features, n_factors)
         Loadings, in the units that are fitted (centred, and scaled where that is asked for).
     F : (n_factors, n_samples)
-        Activations, transposed as in docs/math.md.
+        Activations, transposed as in math.md.
 
     Examples
     --------

@@ -24,8 +24,8 @@ GRIDS = {
     "test_module_pass_on_float32_data": (),
     "test_one_module_is_the_plain_pass": (),
     "test_rows_in_modules_have_their_modules_odds": (),
-    "test_shears_agree": ("jax-None-inclusion1-0.3-sample",),
-    "test_rotations_agree": ("jax-None-inclusion0-0.3-feature",),
+    "test_shears_agree": ("jax-none-None-inclusion1-0.3-sample", "jax-learnt-groups1-inclusion0-0.3-feature"),
+    "test_rotations_agree": ("jax-none-None-inclusion0-0.3-feature", "jax-learnt-groups1-inclusion1-0.3-sample"),
     "test_columns_agree": ("jax-groups1-inclusion1-0.3-feature",),
 }
 

@@ -57,8 +57,10 @@ def noise_for(n_rows: int = 15, seed: int = 1):
     ("inclusion", "groups"),
     [(0.5, None), (Beta(1.0, 2.0), [0, 1, 2] * 6), (np.full((G, K), 0.4), None)],
 )
-def test_compiled_draws_are_the_oracles(missing, directions, inclusion, groups, seed):
-    data, prior = data_with(missing, directions), prior_for(K, inclusion=inclusion, groups=groups)
+@pytest.mark.parametrize("correlation", ["none", "learnt"])
+def test_compiled_draws_are_the_oracles(missing, directions, inclusion, groups, correlation, seed):
+    data = data_with(missing, directions)
+    prior = prior_for(K, inclusion=inclusion, groups=groups, correlation=correlation)
     state, draws, results = state_of(data, prior), noise_for(seed=seed), []
     for backend in ("reference", "cpu"):
         engine = build_engine(data, prior, backend, 1)
@@ -95,7 +97,7 @@ def test_rows_that_are_elsewhere_are_drawn_the_same(directions):
 
 def test_complete_data_have_the_draws_of_their_own_kernel():
     """And rows enough that inverses are built afresh on the way."""
-    data, prior = small_data(100, N, K), prior_for(K, inclusion=0.5)
+    data, prior = small_data(100, N, K), prior_for(K, inclusion=0.5, correlation="learnt")
     state, draws = random_gibbs_state(data, prior), noise_for(n_rows=95)
     engine = build_engine(data, prior, "cpu", 1)
     columns = Gibbs(data, prior, engine).columns(state)

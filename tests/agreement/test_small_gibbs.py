@@ -24,11 +24,12 @@ def apart(gibbs: Gibbs) -> Gibbs:
 
 @pytest.mark.parametrize("noise", ["feature", "shared", "sample"])
 @pytest.mark.parametrize("inclusion", [Beta(1.0, 1.0), [0.2, 0.5, 0.9], np.full((30, 3), 0.3)], ids=str)
-def test_sweeps_agree(noise, inclusion):
-    data, prior = small_data(G, N, K), prior_for(K, inclusion=inclusion, noise=noise)
+@pytest.mark.parametrize("correlation", ["none", "learnt"])
+def test_sweeps_agree(noise, inclusion, correlation):
+    data, prior = small_data(G, N, K), prior_for(K, inclusion=inclusion, noise=noise, correlation=correlation)
     engine = CpuEngine(data, prior)
     both = [Gibbs(data, prior, engine, moves_for(engine)) for _ in range(2)]
-    assert both[0].moves_within
+    assert both[0].moves_within == (correlation == "none")  # with correlations, only rows and activations are
     whole, parts = both[0], apart(both[1])
     state, key = random_gibbs_state(data, prior), stream_key(0, 0)
     for sweep in range(5):  # the first makes no moves, every second one draws the features' own parts

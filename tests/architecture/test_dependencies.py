@@ -14,7 +14,7 @@ from sparsefactor.errors import needs
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # Import names that differ from the name on the package index, where the code uses one.
-MODULE_OF = {"scikit-learn": "sklearn"}
+MODULE_OF = {"google-crc32c": "google_crc32c", "scikit-learn": "sklearn"}
 
 
 def modules_of(requirements: list[str]) -> set[str]:

@@ -131,7 +131,7 @@ def test_all_that_may_decide_a_draw_is_in_the_digest_that_guards_a_resume() -> N
         "export", "frames", "hdf5", "mofa", "plot", "report", "table_files",
         "heywood", "names", "notices", "outliers",
         "parallel_analysis", "posterior", "progress", "questions",
-        "record", "storage", "version", "words",
+        "record", "standardized", "storage", "version", "words",
     }  # fmt: skip
     graph = grimp.build_graph("sparsefactor", exclude_type_checking_imports=True)
     imported = graph.find_upstream_modules("sparsefactor.mcmc", as_package=True) | {"sparsefactor.mcmc"}

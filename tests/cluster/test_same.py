@@ -73,6 +73,7 @@ def test_what_draws_explain_is_summed_where_the_data_are(client, by_rows, sim, s
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sparsefactor.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore:[0-9]+ is the largest number of factors:UserWarning")
 def test_fits_of_a_comparison_are_made_by_workers(client, sim):
     priors = {"two": sf.Prior(n_factors=2), "three": sf.Prior(n_factors=3)}
     settings = {"n_masks": 2, "n_trials": 1, "max_iter": 30}

@@ -17,7 +17,13 @@ from sparsefactor.gibbs.sweep import Gibbs
 from sparsefactor.kernels.reference import ReferenceEngine
 from sparsefactor.model import Beta, Prior
 
-HYPER = {"noise_shape": 4.0, "noise_rate": 3.0, "loading_shape": 4.0, "loading_rate": 3.0}
+HYPER = {
+    "noise_shape": 4.0,
+    "noise_rate": 3.0,
+    "loading_shape": 4.0,
+    "loading_rate": 3.0,
+    "factor_correlation": "none",  # see test_correlated_factors
+}
 CASES = [(inclusion, missing) for inclusion in ([0.3, 0.7], Beta(2.0, 3.0)) for missing in (False, True)]
 # About 24 z-scores a case: beyond 4.5 by chance less than once in 5,000 cases.
 LIMIT = 4.5

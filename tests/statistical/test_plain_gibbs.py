@@ -77,6 +77,7 @@ def compiled_draws(X, noise, inclusion, moves, bias=1.0) -> np.ndarray:
         noise_rate=bias * NOISE_PRIOR[1],
         loading_shape=LOADING_PRIOR[0],
         loading_rate=LOADING_PRIOR[1],
+        factor_correlation="none",
     )
     engine = build_engine(data, prior, "cpu", n_threads=1)
     gibbs = Gibbs(data, prior, engine, [MOVES[name]() for name in moves if name in engine.moves])

@@ -1,5 +1,6 @@
 """Units of the study: cached on disk under what decides them, run by one process or several."""
 
+import importlib
 from pathlib import Path
 
 import numpy as np
@@ -63,10 +64,18 @@ def test_a_damaged_file_is_replaced(tmp_path) -> None:
     assert cache.get(unit.key)[0] == {"square": 1}
 
 
+WORK = """
+def square(settings):
+    return {"square": settings["n"] ** 2}, {}
+"""
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_progress_is_reported_for_each_unit(tmp_path, jobs) -> None:
-    (tmp_path / "healed").touch()
-    units = [Unit(work, {"n": n, "title": f"unit {n}"}, {"log": str(tmp_path / "log")}, cost=n) for n in (1, 2, 3)]
+def test_progress_is_reported_for_each_unit(tmp_path, monkeypatch, jobs) -> None:
+    (tmp_path / "work_of_units.py").write_text(WORK)  # a module that other processes find
+    monkeypatch.syspath_prepend(tmp_path)
+    square = importlib.import_module("work_of_units").square
+    units = [Unit(square, {"n": n, "title": f"unit {n}"}, cost=n) for n in (1, 2, 3)]
     reports: list[Progress] = []
     found = run_units(units, Cache(tmp_path / "cache"), jobs, reports.append)
     assert [facts["square"] for facts, _ in found] == [1, 4, 9]

@@ -2,10 +2,10 @@
 
 # isort: off
 # Each adds its commands, in the order of the help.
-from . import fitting, looking, drawing, asking, choosing, simulating, warmup
+from . import fitting, looking, drawing, predict, choosing, simulating, warmup
 
 # isort: on
 from .app import app as app
 from .app import main as main
 
-__all__ = ["app", "asking", "choosing", "drawing", "fitting", "looking", "main", "simulating", "warmup"]
+__all__ = ["app", "choosing", "drawing", "fitting", "looking", "main", "predict", "simulating", "warmup"]

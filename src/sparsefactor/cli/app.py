@@ -28,33 +28,41 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Bayesian sparse factor analysis.\n\n"
-    "First steps: 'sparsefactor fit X.csv --factors 6 --out fit.sf', then 'sparsefactor summary fit.sf' and "
+    "First steps: 'sparsefactor fit X.csv --out fit.sf', then 'sparsefactor summary fit.sf' and "
     "'sparsefactor report fit.sf'. Every command has its own --help, with examples.\n\n"
-    "Exit codes: 0 done; 1 an error; 2 a command that cannot be read; 3 done, but the result is not to be trusted yet; "
-    "130 interrupted.",
+    "Exit codes: 0 done; 1 error; 2 usage error; 3 done, but the result is not reliable yet; 130 interrupted.",
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for a program.", show_default=False)]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on the way.", show_default=False)]
-Debug = Annotated[bool, typer.Option("--debug", help="Show where an error came from.", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.", show_default=False)]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no notes.", show_default=False)]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.", show_default=False)]
 COMMON: dict[str, Any] = {"json": Json, "quiet": Quiet, "debug": Debug}
 # Of commands that write files.
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.", show_default=False)]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.", show_default=False)]
 
 Words = list[str] | None
 READING: dict[str, Any] = {
-    "sep": Annotated[str | None, typer.Option(help="What parts fields: ',' ';' tab space ... Found if left out.")],
-    "header": Annotated[bool | None, typer.Option("--header/--no-header", help="The first line holds names.")],
-    "index": Annotated[bool | None, typer.Option("--index/--no-index", help="The first column holds names.")],
+    "sep": Annotated[str | None, typer.Option(help="Field separator: ',' ';' tab space '|' (found if left out).")],
+    "header": Annotated[bool | None, typer.Option("--header/--no-header", help="Whether the first line holds titles.")],
+    "index": Annotated[str | None, typer.Option(metavar="COLUMN", help="Column that names the rows, by its title.")],
+    "no_index": Annotated[bool, typer.Option("--no-index", help="No column names the rows.", show_default=False)],
+    "columns": Annotated[Words, typer.Option(help="Columns to use: titles, or ranges such as A1:O5, with commas.")],
+    "drop": Annotated[Words, typer.Option(help="Columns to leave out: titles or ranges, with commas.")],
+    "skip": Annotated[int, typer.Option(min=0, help="Lines before the header.", show_default=False)],
     "na": Annotated[Words, typer.Option(help="A spelling of missing beside NA . ? - null NaN; repeatable.")],
-    "transpose": Annotated[bool | None, typer.Option("--transpose/--no-transpose", help="Lines are features.")],
-    "decimal": Annotated[str | None, typer.Option(help="The decimal sign, . or ,")],
-    "thousands": Annotated[str | None, typer.Option(help="What parts thousands: , . space or '")],
-    "encoding": Annotated[str | None, typer.Option(help="Of a text file; UTF-8 if left out.")],
-    "drop": Annotated[Words, typer.Option(help="A column to leave out, by its title; repeatable.")],
-    "max_bytes": Annotated[int | None, typer.Option(min=1, help="What a table may take in memory; 2 GB if left out.")],
+    "keep": Annotated[Words, typer.Option(help="A number such as 99 that does not mean missing; repeatable.")],
+    "transpose": Annotated[
+        bool | None, typer.Option("--transpose/--no-transpose", help="Whether rows are features, columns samples.")
+    ],
+    "decimal": Annotated[str | None, typer.Option(help="Decimal sign: . or ,")],
+    "thousands": Annotated[str | None, typer.Option(help="Thousands separator: , . space or '")],
+    "encoding": Annotated[str | None, typer.Option(help="Encoding of a text file (default: UTF-8).")],
+    "max_bytes": Annotated[
+        int | None, typer.Option(min=1, help="Most bytes that a table may take in memory (default: 2 GB).")
+    ],
 }
-SPELT = {"tab": "\t", "\\t": "\t", "space": " ", "comma": ",", "semicolon": ";"}
+NOT_NONE = {"no_index": False, "skip": 0}  # their defaults
+SPELT = {"tab": "\t", "\\t": "\t", "space": " ", "comma": ",", "semicolon": ";", "bar": "|"}
 
 
 def _version(wanted: bool) -> None:
@@ -65,7 +73,9 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def root(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
 ) -> None:
     pass
 
@@ -85,8 +95,8 @@ def command(*examples: str, reads: bool = False) -> Any:
             _run(function, given, how)
 
         own = inspect.signature(function, eval_str=True)
-        added: list[tuple[str, Any, bool | None]] = [("overwrite", Overwrite, False)] if "out" in own.parameters else []
-        added += [(option, kind, None) for option, kind in READING.items()] if reads else []
+        added: list[tuple[str, Any, Any]] = [("overwrite", Overwrite, False)] if "out" in own.parameters else []
+        added += [(option, kind, NOT_NONE.get(option)) for option, kind in READING.items()] if reads else []
         more = [
             inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
             for option, kind, default in (*added, *((option, kind, False) for option, kind in COMMON.items()))
@@ -122,11 +132,17 @@ def _run(function: Callable[..., Any], given: dict[str, Any], how: dict[str, Any
             raise typer.Exit(FAILED) from None
 
 
-def _choices(
-    sep: str | None, thousands: str | None, na: list[str] | None, drop: list[str] | None, **others: Any
-) -> Choices:
-    others["thousands"] = SPELT.get(thousands or "", thousands)
-    return Choices(sep=SPELT.get(sep or "", sep), na=tuple(na or ()), drop=tuple(drop or ()), **others)
+def _choices(*, sep: str | None, thousands: str | None, index: str | None, no_index: bool, **others: Any) -> Choices:
+    if index is not None and no_index:
+        raise ValueError("--index and --no-index exclude each other; both were given; pass one of them")
+    words: dict[str, Any] = {name: tuple(others.pop(name) or ()) for name in ("columns", "drop", "na", "keep")}
+    return Choices(
+        sep=SPELT.get(sep or "", sep),
+        thousands=SPELT.get(thousands or "", thousands),
+        index=False if no_index else index,
+        **words,
+        **others,
+    )
 
 
 def main() -> None:

@@ -13,7 +13,8 @@ import sparsefactor as sf
 from ..reading import Choices
 from .app import command
 from .console import answer, warn, working
-from .files import check_folder_out, check_table_out, read_and_say, write_table
+from .files import check_folder_out, check_table_out, write_table
+from .input import read_and_say
 from .options import Center, Data, Inclusion, Modules, Noise, NoiseOf, Scale, Seed, prior_of
 
 
@@ -47,7 +48,7 @@ def compare(
         counts = [int(number) for number in factors.split(",")]
     except ValueError:
         raise ValueError(
-            f"--factors must be whole numbers with commas between; got {factors!r}; pass e.g. 2,4,6"
+            f"--factors must be whole numbers separated by commas; got {factors!r}; pass e.g. 2,4,6"
         ) from None
     priors = {str(k): prior_of(k, inclusion, modules, noise) for k in counts}
     data = read_and_say(table, choices, center, scale)

@@ -11,7 +11,8 @@ import typer
 from ..reading import Choices
 from .app import command
 from .console import answer, working
-from .files import check_out, read_and_say
+from .files import check_out
+from .input import read_and_say
 from .looking import opened
 from .options import Chains, Out
 
@@ -61,7 +62,8 @@ def plot(
     elif kind in drawing.DATA_KINDS:
         if data is None:
             raise ValueError(f"{kind} needs the table that was fitted; none was given; pass --data TABLE")
-        given += [opened(result, chains), read_and_say(data, choices).frame]
+        p = opened(result, chains)
+        given += [p, read_and_say(data, choices, result=p).frame]
     else:
         given.append(opened(result, chains))
     with working("Drawing"):

@@ -1,20 +1,23 @@
-"""Files of the command line: where results may go, checked before any work, and tables in and out."""
+"""Files that the command line writes: checked before any work, and written whole or not at all."""
 
 from __future__ import annotations
 
+import csv
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..reading import Choices, Table, read
-from ..reading.names import shown
+from ..atomic import replacing
+from ..reading import Table
+from ..reading.filled import fill_sheet, filled_frame, filled_records, in_file
+from ..reading.formats import format_of
 from ..table_files import TABLE_SUFFIXES, writer_of
 from ..table_files import write_table as write_table
 from . import console
-from .console import note
 
 if TYPE_CHECKING:
-    import pandas
+    import numpy as np
+    from numpy.typing import NDArray
 
 ZIP = b"PK\x03\x04"  # what results begin with
 
@@ -74,34 +77,20 @@ def check_table_out(out: Path, *inputs: Path, option: str = "--out") -> None:
     writer_of(out.suffix.lower())
 
 
-def read_and_say(path: Path, choices: Choices, center: bool | None = None, scale: bool = False) -> Table:
-    """Read a table, and state what was read and how to change that."""
-    with console.working(f"Reading {path.name}"):
-        table = read(path, choices)
-    facts = table.facts()
-    lines = "features" if table.transposed else "samples"
-    frame = table.frame
-    rows = [
-        ("format", facts["format"], "--sep --decimal --encoding" if "text" in table.kind else ""),
-        _names_row("samples", frame.index, table.sample_names, lines == "samples"),
-        _names_row("features", frame.columns, table.feature_names, lines == "features"),
-        ("lines are", lines, "--no-transpose" if table.transposed else "--transpose if they are features"),
-        ("missing", f"{facts['missing']:,} of {frame.size:,} entries ({facts['missing_share']:.1%})", "--na WORD"),
-    ]
-    if center is not None:
-        what = "each feature's mean is subtracted" if center else "no"
-        rows.append(("centred", what, "--no-center" if center else "--center"))
-        rows.append(("scaled", "to unit variance" if scale else "no", "--no-scale" if scale else "--scale"))
-    width = max(len(what) for _, what, _ in rows)
-    note(f"Read {path}")
-    for name, what, flags in rows:
-        note(f"  {name:<9} {what:<{width}}  {flags}".rstrip())
-    return table
-
-
-def _names_row(what: str, index: pandas.Index, named: bool, lines: bool) -> tuple[str, str, str]:
-    place, flag = ("first column", "index") if lines else ("first line", "header")
-    if not named:
-        return what, f"{len(index):,}, without names", f"--{flag} if the {place} names them"
-    few = ", ".join(shown(name, 16) for name in index[:3])
-    return what, f"{len(index):,}: {few}{', ...' if len(index) > 3 else ''}", f"--no-{flag}"
+def write_filled(table: Table, values: NDArray[np.float64], out: Path) -> None:
+    """Write a file's table again with its missing entries filled in from values (n_samples, n_features)."""
+    whole, parsed, suffix = in_file(table, values), table.parsed, out.suffix.lower()
+    if parsed.dialect is not None and suffix == ".xlsx" and format_of(table.path) == "xlsx":
+        with replacing(out, suffix=suffix) as temporary:
+            fill_sheet(table, whole, temporary)
+    elif parsed.dialect is not None and suffix in (".csv", ".tsv"):
+        same = suffix in [ending.lower() for ending in table.path.suffixes]
+        other = "\t" if suffix == ".tsv" else ";" if parsed.dialect.numbers.decimal == "," else ","
+        with replacing(out, suffix=suffix) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+            file.writelines(parsed.lead)
+            writer = csv.writer(file, delimiter=parsed.dialect.sep if same else other, lineterminator="\n")
+            writer.writerows(filled_records(table, whole))
+    else:
+        frame = filled_frame(table, whole)
+        numbered = parsed.frame is not None and type(frame.index).__name__ == "RangeIndex"
+        write_table(frame, out, index=parsed.dialect is None and not numbered)

@@ -23,7 +23,8 @@ from ..words import bound_sentence, warnings_about
 from . import console
 from .app import command
 from .console import INTERRUPTED, NOT_TRUSTED, answer, note, seconds_since, under_way, warn
-from .files import check_folder_out, check_out, read_and_say
+from .files import check_folder_out, check_out
+from .input import read_and_say, remember
 from .looking import opened
 from .options import (
     Center,
@@ -67,8 +68,8 @@ MaxSeconds = Annotated[float | None, typer.Option(min=0.0, help="End the search 
 )
 def fit(
     table: Data,
-    out: Out,
     choices: Choices,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="File for the result (default: TABLE.sf).")] = None,
     factors: Factors = None,
     inclusion: Inclusion = None,
     modules: Modules = 1,
@@ -89,6 +90,8 @@ def fit(
     seed: Seed = 0,
 ) -> None:
     """Fit by variational inference and save the posterior."""
+    if out is None:
+        out = Path(table.name.removesuffix(".gz")).with_suffix(".sf")
     check_out(out, table, is_result=True)
     prior = prior_of(factors or 1, inclusion, modules, noise, groups)
     data = read_and_say(table, choices, center, scale)
@@ -111,6 +114,7 @@ def fit(
             progress=progress,
             **settings,
         )
+    remember(p, choices, data)
     _save_fit(p, out, begin, data.facts())
 
 
@@ -132,12 +136,13 @@ def refine(
     before = opened(result, None)
     if not isinstance(before, sf.VIPosterior):
         raise ValueError(f"refine needs a result of fit; {str(result)!r} holds draws; use sparsefactor sample --path")
-    data = read_and_say(table, choices)
+    data = read_and_say(table, choices, result=before)
     begin = time.monotonic()
     with under_way("Refining") as progress, warnings.catch_warnings():
         warnings.simplefilter("ignore", sf.ConvergenceWarning)
         known = read_covariates(covariates, choices.max_bytes)
         p = before.refine(data.frame, max_seconds=max_seconds, seed=seed, covariates=known, progress=progress)
+    p.record["reading"] = before.record.get("reading", {})
     _save_fit(p, out, begin, data.facts(), before)
 
 
@@ -227,6 +232,7 @@ def sample(
         kept = f"What was drawn is kept in {folder}" if folder.exists() else "Nothing was drawn yet"
         warn(f"Interrupted. {kept}; the same command goes on from there: {_said()}")
         raise typer.Exit(INTERRUPTED) from None
+    remember(p, choices, data)
     if out is not None:
         p.save(out)
     found = p.diagnostics()

@@ -12,19 +12,19 @@ import typer
 
 import sparsefactor as sf
 
-from ..reading import Choices, read
-from ..reading.binary import format_of
-from ..reading.cells import Reader
-from ..reading.guess import SEPARATORS
+from ..reading import AmbiguousTableError, Choices, read
+from ..reading.csv import extent, text_of
+from ..reading.dialect import SEPARATORS
+from ..reading.formats import format_of
 from ..reading.limits import check_file, check_table
 from ..reading.names import shown
-from ..reading.text import extent, text_of
+from ..reading.numeric import NumberFormat
 
 Data = Annotated[
-    Path, typer.Argument(help="A table: CSV, TSV (also .gz), Parquet, Feather, .npy, .rds, .h5ad or .xlsx.")
+    Path, typer.Argument(help="A table: CSV, TSV (also .gz), .xlsx, .npy, Parquet, Feather, .rds or .h5ad.")
 ]
-Result = Annotated[Path, typer.Argument(help="What fit or sample saved, or a folder of --path.")]
-Out = Annotated[Path, typer.Option("--out", "-o", help="Where the result goes.")]
+Result = Annotated[Path, typer.Argument(help="A file saved by fit or sample, or a folder of --path.")]
+Out = Annotated[Path, typer.Option("--out", "-o", help="File for the result.")]
 Factors = Annotated[
     int | None,
     typer.Option(
@@ -44,12 +44,12 @@ Groups = Annotated[
 ]
 Covariates = Annotated[
     Path | None,
-    typer.Option(help="A table of known covariates, a line for each sample; matched by name where both have names."),
+    typer.Option(help="A table of known covariates, a row for each sample; matched by name where both have names."),
 ]
 Center = Annotated[bool, typer.Option("--center/--no-center", help="Subtract each feature's mean.")]
 Scale = Annotated[bool, typer.Option("--scale/--no-scale", help="Divide each feature by its standard deviation.")]
 Seed = Annotated[int, typer.Option(min=0, help="Same seed, same result.")]
-Chains = Annotated[str | None, typer.Option("--chains", help="Of a sampled result only these chains, e.g. 0,2.")]
+Chains = Annotated[str | None, typer.Option("--chains", help="Chains of a sampled result to use, e.g. 0,2.")]
 
 
 class Noise(StrEnum):
@@ -66,7 +66,7 @@ class LoadingsOf(StrEnum):
 CovariateLoadings = Annotated[
     LoadingsOf, typer.Option(help="Loadings of covariates unpenalised, or shrunk by a slab each.")
 ]
-NoiseOf = Annotated[Noise, typer.Option(help="What has a noise level of its own.")]
+NoiseOf = Annotated[Noise, typer.Option(help="What has its own noise level.")]
 
 
 def prior_of(factors: int, inclusion: float | None, modules: int, noise: Noise, groups: Path | None = None) -> sf.Prior:
@@ -77,12 +77,20 @@ def prior_of(factors: int, inclusion: float | None, modules: int, noise: Noise, 
 
 
 def read_covariates(path: Path | None, max_bytes: int | None = None) -> Any:
-    """Known covariates of the samples, a line for each."""
+    """Known covariates of the samples, a row for each."""
     if path is None:
         return None
     choices = Choices(transpose=False, max_bytes=max_bytes, few=True)
     alone = single_column(path, choices.limit)
-    return read(path, choices).frame if alone is None else alone
+    if alone is not None:
+        return alone
+    try:
+        return read(path, choices).frame
+    except AmbiguousTableError as problem:
+        raise ValueError(
+            f"--covariates must be a table that can be read in one way, since options of reading are for the data; "
+            f"{problem}. Change the file"
+        ) from None
 
 
 def single_column(path: Path, limit: int) -> Any:
@@ -97,7 +105,7 @@ def single_column(path: Path, limit: int) -> Any:
         cells = [line.strip() for line in text if line.strip()]
     if not cells or any(sign in cell for sign in SEPARATORS for cell in cells[1:]):
         return None
-    known = Reader()
+    known = NumberFormat()
     title = None if known.is_number(cells[0]) else cells.pop(0).strip('"')
     odd = next((cell for cell in cells if known.is_text(cell)), None)
     if odd is not None:

@@ -1,6 +1,6 @@
 """The data matrix inside the package: the paper's Y, G features by N samples, zero where an entry is missing.
 
-With zeros there, the two products Y F' and (tau L)' Y need no mask; only Gram matrices do (docs/math.md, 4.1).
+With zeros there, the two products Y F' and (tau L)' Y need no mask; only Gram matrices do (math.md, 4.1).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Samples by what is missing: those with the same entries observed have much in common (docs/math.md, 2.17c, 3.20)."""
+"""Samples by what is missing: those with the same entries observed have much in common (math.md, 2.17c, 3.20)."""
 
 from __future__ import annotations
 

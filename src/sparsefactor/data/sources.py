@@ -45,8 +45,8 @@ def from_path(path: Path) -> Source:
     """A zarr store, or a folder of Parquet files."""
     if not path.exists():
         raise FileNotFoundError(
-            f"X as a path must be a zarr store or a Parquet folder; there is no {str(path)!r}; "
-            "pass one that exists, or read a table with read_table first"
+            f"X as a path must be a zarr store or a Parquet folder; there is no {str(path)!r}; check it; "
+            f"a table such as CSV is read first: X = sf.read_table({str(path)!r})"
         )
     path = path.absolute()  # whoever reads it may work in another folder
     if any((path / name).exists() for name in ("zarr.json", ".zarray", ".zgroup")):
@@ -55,8 +55,8 @@ def from_path(path: Path) -> Source:
     if (path.suffix == ".parquet" and (folder or path.is_file())) or (folder and any(path.glob("*.parquet"))):
         return ParquetSource.of(str(path))
     raise ValueError(
-        f"X as a path must be a zarr store or a folder of Parquet files; {str(path)!r} is neither; read it first, e.g. "
-        "by pandas, and pass the frame"
+        f"X as a path must be a zarr store or a folder of Parquet files; {str(path)!r} is neither; read a table "
+        f"first: X = sf.read_table({str(path)!r})"
     )
 
 

@@ -1,7 +1,7 @@
 """A matrix most of whose entries are zero before centring: what is not zero, less a product of few dimensions.
 
 Centring, or taking off what a design explains, would fill a sparse matrix. So what is taken off stands beside it:
-Y = S - A C, S (G, N) with few entries, A (G, d), C (d, N); centring has A the means and C ones (docs/math.md, 4.6).
+Y = S - A C, S (G, N) with few entries, A (G, d), C (d, N); centring has A the means and C ones (math.md, 4.6).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The sampler's moves on blocks of rows in this process's memory (docs/math.md, 2.10, 2.11, 2.15 and 2.16)."""
+"""The sampler's moves on blocks of rows in this process's memory (math.md, 2.10, 2.11, 2.15 and 2.16)."""
 
 from __future__ import annotations
 

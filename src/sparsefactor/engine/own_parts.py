@@ -1,5 +1,5 @@
 """What belongs to one feature, drawn without the activations where entries are missing or there is a design
-(docs/math.md, 2.16 to 2.17c): between the states of chains and the arrays of its kernel."""
+(math.md, 2.16 to 2.17c): between the states of chains and the arrays of its kernel."""
 
 from __future__ import annotations
 

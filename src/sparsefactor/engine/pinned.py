@@ -1,4 +1,4 @@
-"""An engine for data with a design: covariates enter as factors with given activations (docs/math.md, 1.11).
+"""An engine for data with a design: covariates enter as factors with given activations (math.md, 1.11).
 
 The engine inside has as many factors more as there are directions, all of them included in every row. Whoever asks sees
 the free factors alone: rows carry the directions' loadings along as `base`, and sums come with what these explain taken

@@ -1,4 +1,4 @@
-"""The factors' correlations Phi in Gibbs sampling, by parameter expansion (docs/math.md, 2.19).
+"""The factors' correlations Phi in Gibbs sampling, by parameter expansion (math.md, 2.19).
 
 In the expanded model the factors have scales d: activations d f, loadings l / d, slab precisions d^2 alpha, and the
 covariance Sigma = diag(d) Phi diag(d), a priori inverse-Wishart(I, df). Rotations, shears and the draw of Phi are made
@@ -74,8 +74,8 @@ def draw_inverse_wishart(scale: Array, df: float, rng: np.random.Generator) -> A
 
 
 def correlations_of(covariance: Array) -> Array:
-    """The correlation matrix of a covariance matrix, its diagonal exactly one."""
+    """The correlation matrix of a covariance matrix, exactly symmetric and with a diagonal of ones."""
     d = np.sqrt(np.diagonal(covariance))
-    phi = covariance / np.outer(d, d)
+    phi = 0.5 * (covariance + covariance.T) / np.outer(d, d)
     np.fill_diagonal(phi, 1.0)
     return np.asarray(phi)

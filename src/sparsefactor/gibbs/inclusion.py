@@ -1,4 +1,4 @@
-"""How inclusion is given, for Gibbs sampling: fixed, learnt, or learnt by module (docs/math.md, 1.8, 2.8 and 2.13).
+"""How inclusion is given, for Gibbs sampling: fixed, learnt, or learnt by module (math.md, 1.8, 2.8 and 2.13).
 
 One object of these draws what belongs to it and tells the rows their odds, so that the sweep is the same for all.
 """

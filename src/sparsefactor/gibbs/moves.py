@@ -1,4 +1,4 @@
-"""Moves that leave the posterior invariant and go where single-coordinate updates creep (docs/math.md, 2.9 to 2.16).
+"""Moves that leave the posterior invariant and go where single-coordinate updates creep (math.md, 2.9 to 2.16).
 
 A move is made every so many sweeps, before the row pass. It sees the whole state and returns another; what it needs of
 the data it asks of the `Gibbs` it is given.

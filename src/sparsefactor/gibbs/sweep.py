@@ -1,4 +1,4 @@
-"""Collapsed Gibbs sampling: the state and one sweep (docs/math.md, section 2).
+"""Collapsed Gibbs sampling: the state and one sweep (math.md, section 2).
 
 A sweep is the row pass (tau, z, l) and then the column step (F, column-wise tau, alpha, pi): the paper's Algorithm 1
 read from another point of its cycle, with moves that leave the posterior invariant before it.

@@ -1,4 +1,4 @@
-"""The columns' equations: message, column step, rescaling, and the ELBO's terms (docs/math.md, 3 and 4).
+"""The columns' equations: message, column step, rescaling, and the ELBO's terms (math.md, 3 and 4).
 
 Functions of arrays, of whatever library `Fixed.on` names, and of nothing else: an engine may run them where its rows
 are, and compile them. Each update stands beside its term of the ELBO; those of the inclusion rates are in inclusion.py.

@@ -1,4 +1,4 @@
-"""What passes between the row pass and the column step, and who must provide them (docs/math.md, section 4).
+"""What passes between the row pass and the column step, and who must provide them (math.md, section 4).
 
     row pass:     given a `Message` from the columns, update each row's (z, l) and tau, return `Sums` over the rows
     column step:  given the `Sums`, update F; then alpha, pi, the scale and column-wise noise from a few numbers

@@ -1,4 +1,4 @@
-"""The correlation matrix Phi of the factors, for variational inference (docs/math.md, 3.22).
+"""The correlation matrix Phi of the factors, for variational inference (math.md, 3.22).
 
 Activations are f_j ~ N(0, Phi). Phi is a point estimate under the prior that an inverse-Wishart covariance induces on
 its correlation matrix (1.13). Its update and the change of scale of the factors are one step, made under parameter

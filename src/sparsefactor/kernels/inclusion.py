@@ -1,4 +1,4 @@
-"""How inclusion is given, for variational inference: fixed, learnt, or learnt by module (docs/math.md, 3.6b and 3.17).
+"""How inclusion is given, for variational inference: fixed, learnt, or learnt by module (math.md, 3.6b and 3.17).
 
 One object of these says all that the sweep needs to know of it: the update of q(pi) beside its term of the ELBO, and
 what the rows are told. Functions of arrays, of whatever library `on` names, as those of columns.py.

@@ -1,7 +1,7 @@
 """Counter-based randomness: a draw is a function of (key, sweep, row, position), so no order of work can change it.
 
 Philox4x32 with ten rounds (Salmon and others, 2011). Every engine implements these functions and agrees with this
-file: integers to the bit, floats to rounding. docs/math.md, section 2.6.
+file: integers to the bit, floats to rounding. math.md, section 2.6.
 """
 
 from __future__ import annotations

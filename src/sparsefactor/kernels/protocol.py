@@ -1,4 +1,4 @@
-"""What an engine must provide: passes, moves and verbs, by the shapes of kernels/contract.py (docs/math.md, 4)."""
+"""What an engine must provide: passes, moves and verbs, by the shapes of kernels/contract.py (math.md, 4)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """THE ORACLE: every update in plain NumPy, one equation a line, slow and obvious. Other engines must agree with it.
 
-Equation numbers are those of docs/math.md.
+Equation numbers are those of math.md.
 """
 
 from __future__ import annotations

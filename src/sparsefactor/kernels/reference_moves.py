@@ -1,4 +1,4 @@
-"""The oracle's moves on pairs of factors, in plain NumPy, one equation a line (docs/math.md, 2.10 and 2.11)."""
+"""The oracle's moves on pairs of factors, in plain NumPy, one equation a line (math.md, 2.10 and 2.11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The oracle's draw of what belongs to one feature, in plain NumPy, one equation a line (docs/math.md, 2.16, 2.17)."""
+"""The oracle's draw of what belongs to one feature, in plain NumPy, one equation a line (math.md, 2.16, 2.17)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The oracle's moves by slice sampling, in plain NumPy, one equation a line (docs/math.md, 2.15)."""
+"""The oracle's moves by slice sampling, in plain NumPy, one equation a line (math.md, 2.15)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows' part of a search for shears, in plain NumPy (docs/math.md, 3.15)."""
+"""The rows' part of a search for shears, in plain NumPy (math.md, 3.15)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SURE = 0.5  # a row uses a factor when its inclusion probability is above this
 
 
 class Shears:
-    """The rows' part of profiles over shears, which changes as shears are applied (docs/math.md, 3.15)."""
+    """The rows' part of profiles over shears, which changes as shears are applied (math.md, 3.15)."""
 
     def __init__(
         self,

@@ -58,7 +58,7 @@ def resume(run: Folder, layout: Layout, plan: Plan) -> tuple[StoredDraws, list[C
             f"n_draws={plan.n_draws}; pass at least {old} and take the draws you want, or another path"
         )
     n_chains, precision = run.settings["n_chains"], run.settings["precision"]
-    sink = StoredDraws(layout, run.path, run.token, size, n_chains, plan.n_draws, precision, run.result())
+    sink = StoredDraws(layout, run.path, run.token, size, n_chains, plan.n_draws, precision, run.result(check=False))
     checkpoints = [run.latest(f"chain-{number}") for number in range(n_chains)]
     # What waits in a checkpoint is written again; all draws before it must be whole.
     sink.check([0 if one is None else plan.kept(one.facts["sweep"]) // size * size for one in checkpoints])

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import seed_number
+from ..checks import seed_number, with_name_hints
 from ..diagnostics import SamplingWarning
 from ..engine.readers import reader_for
 from ..engine.threads import single_blas_thread
@@ -29,6 +29,7 @@ from .until import run_until
 from .watch import Callback, Watcher
 
 
+@with_name_hints
 def sample(
     X: Any,
     prior: Prior | None = None,

@@ -1,4 +1,4 @@
-"""The power of the likelihood while a chain warms up from a random start (docs/math.md, 2.12)."""
+"""The power of the likelihood while a chain warms up from a random start (math.md, 2.12)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sparse factor model: its prior, checked once, and its log joint density (docs/math.md, section 1)."""
+"""The sparse factor model: its prior, checked once, and its log joint density (math.md, section 1)."""
 
 from .beta import Beta as Beta
 from .joint import draw_modules as draw_modules

@@ -1,4 +1,4 @@
-"""The log joint density of the model, and draws of modules from their prior (docs/math.md, 1.7 and 1.8)."""
+"""The log joint density of the model, and draws of modules from their prior (math.md, 1.7 and 1.8)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def log_joint(
     w: NDArray[np.float64] | None = None,
     phi: NDArray[np.float64] | None = None,
 ) -> float:
-    """log p(Y, L, Z, F, tau, alpha[, pi[, member, w]][, Phi]), every constant included (docs/math.md, 1.7 and 1.8).
+    """log p(Y, L, Z, F, tau, alpha[, pi[, member, w]][, Phi]), every constant included (math.md, 1.7 and 1.8).
 
     L, Z: (G, K); F: (K, N); tau: (G,), () or (N,) as the noise structure has it; alpha, pi: (K,) or (K, V).
     With modules, pi: (K, M + 1), of which each factor uses the first M where `own` (K,) says so and the last one

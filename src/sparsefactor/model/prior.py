@@ -1,4 +1,4 @@
-"""The prior, checked once (docs/math.md, section 1)."""
+"""The prior, checked once (math.md, section 1)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..checks import checked_count
+from ..checks import checked_count, with_name_hints
 from ..computed import computed
 from ..data import Data
 from ..groups import PartOfGroups, checked_groups, distinct_labels, matched, numbered
@@ -35,7 +35,7 @@ CORRELATION_SAMPLES = 10  # the prior on the factors' correlations is worth this
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Prior:
-    """The prior of the sparse factor model (docs/math.md, equations 1.1 to 1.6).
+    """The prior of the sparse factor model (math.md, equations 1.1 to 1.6).
 
     Parameters
     ----------
@@ -333,3 +333,6 @@ class Prior:
                         f"the rows of inclusion must be named as the features of X; row {at} is {names[at]!r}, the "
                         f"feature {own[at]!r}; reorder it: inclusion.loc[X.columns]"
                     )
+
+
+Prior.__init__ = with_name_hints(Prior.__init__, "Prior")  # type: ignore[method-assign]

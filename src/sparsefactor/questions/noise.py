@@ -40,7 +40,7 @@ def noise_rate(p: VIPosterior | MCMCPosterior, squares: Array, count: Array) -> 
     """(n,) the rate of the gamma prior on each new sample's precision; left out, it is in units of the sample.
 
     squares: (n,) sums over each sample's observed entries. As in the fit, a sample that does not vary around the
-    means has no unit of its own and takes that of all data (docs/math.md, 1.9), here as the model has it.
+    means has no unit of its own and takes that of all data (math.md, 1.9), here as the model has it.
     """
     if p.prior.noise_rate is not None:
         return np.full(len(count), float(np.mean(p.prior.noise_rate)))
@@ -53,7 +53,7 @@ def noise_rate(p: VIPosterior | MCMCPosterior, squares: Array, count: Array) -> 
 def fixed_point(
     gram: Array, linear: Array, squares: Array, count: Array, prior: Prior, rate: Array, *, joint: bool
 ) -> Array:
-    """(n,) E[tau] of each sample where q(f) and q(tau) agree (docs/math.md, 3.3 to 3.6); rate: see `noise_rate`."""
+    """(n,) E[tau] of each sample where q(f) and q(tau) agree (math.md, 3.3 to 3.6); rate: see `noise_rate`."""
     s, _, c = _rotated(gram, linear)
     diagonal = np.broadcast_to(np.einsum("jkk->jk", gram), s.shape)
     shape = prior.noise_shape + 0.5 * count
@@ -80,7 +80,7 @@ class OverNoise(NamedTuple):
 
 
 def over_noise(gram: Array, linear: Array, squares: Array, count: Array, prior: Prior, rate: Array) -> OverNoise:
-    """f, 1 / tau and p(y) with tau integrated out over its prior (docs/math.md, 7.2).
+    """f, 1 / tau and p(y) with tau integrated out over its prior (math.md, 7.2).
 
     gram: (1 or n, K, K); linear: (n, K); squares, count: (n,) y'y and the number of observed features; rate: see
     `noise_rate`.

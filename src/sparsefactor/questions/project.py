@@ -1,7 +1,7 @@
 """Activations of new samples: the update that the fit itself makes, with its features held as they are.
 
 Under q, a sample's activations have precision Phi^-1 + sum_i tau_i E[l_i l_i'] over its observed features, so that the
-loadings' uncertainty counts (docs/math.md, 7.1). With draws, the same holds in each, and the draws are averaged.
+loadings' uncertainty counts (math.md, 7.1). With draws, the same holds in each, and the draws are averaged.
 Correlated activations f are root g with Phi = root root' and g ~ N(0, I): all is computed for g, with loadings L root.
 """
 
@@ -96,7 +96,7 @@ def known_variance(p: VIPosterior, samples: Samples) -> Array:
 
 
 def squares_of_units(p: VIPosterior, samples: Samples) -> Array:
-    """(n,) the squares that the rates of the samples' noise are in units of, as in the fit (docs/math.md, 1.9)."""
+    """(n,) the squares that the rates of the samples' noise are in units of, as in the fit (math.md, 1.9)."""
     if "base_of_units" not in p.parameters or samples.directions is None:
         return np.asarray(np.sum(samples.Y**2, axis=1))
     moved = samples.directions @ (p.parameters["base"] - p.parameters["base_of_units"]).T

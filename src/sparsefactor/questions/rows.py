@@ -69,7 +69,7 @@ def loading_covariance(p: VIPosterior, rows: slice | NDArray[np.intp]) -> Array:
     if p.module_prob is None:
         covariance = np.zeros((len(p.loadings_mean[rows]), K, K))
     else:
-        # Given the module, inclusions are independent; the module itself ties them (docs/math.md, 3.17).
+        # Given the module, inclusions are independent; the module itself ties them (math.md, 3.17).
         given = p.parameters["mu"][rows][:, :, None] * p.parameters["within"][rows]
         member = p.parameters["member"][rows]
         centred = given - p.loadings_mean[rows][:, :, None]

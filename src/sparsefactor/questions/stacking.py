@@ -1,4 +1,4 @@
-"""Weights of chains by how well each predicts entries that are left out (docs/math.md, section 6).
+"""Weights of chains by how well each predicts entries that are left out (math.md, section 6).
 
 Chains that sit in different modes do not say how probable each mode is. Stacking asks instead which mixture of them
 predicts best, each entry judged without itself.

@@ -12,7 +12,7 @@ from ..errors import needs
 from ..hdf5 import AGAIN, check_indices, check_indptr, check_layout, member
 from . import names
 from .limits import check_table, too_large
-from .parts import Parts, numbers
+from .parsed import Parsed, numbers
 
 if TYPE_CHECKING:
     from .table import Choices
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LAYOUTS = ("csr_matrix", "csc_matrix")
 
 
-def read_h5ad(path: Path, choices: Choices) -> Parts:
+def read_h5ad(path: Path, choices: Choices) -> Parsed:
     h5py = library(path)
     try:
         with h5py.File(path, "r") as file:
@@ -36,9 +36,9 @@ def read_h5ad(path: Path, choices: Choices) -> Parts:
         if isinstance(problem, OSError) and problem.errno is not None:
             raise
         raise ValueError(f"an HDF5 file must be whole; {path.name} is not ({problem}); copy it again") from problem
-    return Parts(
+    return Parsed(
         values,
-        names.checked(rows, "line", path.name),
+        names.checked(rows, "row", path.name),
         names.checked(columns, "column", path.name),
         "AnnData (X, observations by variables)",
     )

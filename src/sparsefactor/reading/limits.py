@@ -38,5 +38,5 @@ def check_table(n_rows: int, n_columns: int, path: Path, limit: int, n_names: in
 def too_large(path: Path, what: str, limit: int, needed: int) -> TooLargeError:
     return TooLargeError(
         f"a table must take at most {limit:,} bytes; {path.name} {what}; if you trust the file and have the memory, "
-        f"pass max_bytes={needed} (--max-bytes {needed})"
+        f"pass max_bytes={needed}"
     )

@@ -10,8 +10,21 @@ from ..names import UNPRINTABLE as UNPRINTABLE
 from ..names import shown as shown
 
 
+def listed(names: Sequence[str], most: int = 3, quote: bool = False) -> str:
+    """A few of the names for a sentence: a, b and c; a, b, c and 4 more."""
+    words = [repr(shown(name)) if quote else shown(name) for name in names[:most]]
+    if len(names) > most:
+        words.append(f"{len(names) - most} more")
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+
+
+def beginning(cells: Sequence[str]) -> str:
+    """The first few of some cells."""
+    return ", ".join(shown(cell.strip(), 20) for cell in cells[:3]) + (", ..." if len(cells) > 3 else "")
+
+
 def checked(names: Sequence[str], what: str, file: str, first: int = 1) -> list[str]:
-    """Names that serve; `what` is "column" or "line", `first` the number of the first in the file."""
+    """Names without blanks around them; `what` is "column" or "row", `first` the number of the first in the file."""
     stripped = [name.strip() for name in names]
     for number, name in enumerate(stripped, start=first):
         if not name:
@@ -24,8 +37,8 @@ def checked(names: Sequence[str], what: str, file: str, first: int = 1) -> list[
     if len(set(stripped)) < len(stripped):
         name, count = Counter(stripped).most_common(1)[0]
         places = [str(i) for i, other in enumerate(stripped, start=first) if other == name]
+        remedy = "rename or drop one" if what == "column" else "rename one, or pass index=False if they are no names"
         raise ValueError(
-            f"names must be unique; {shown(name)!r} names {count} {what}s of {file} ({', '.join(places[:4])}); "
-            "rename or drop one"
+            f"names must be unique; {shown(name)!r} names {count} {what}s of {file} ({', '.join(places[:4])}); {remedy}"
         )
     return stripped

@@ -11,10 +11,10 @@ import numpy as np
 
 from ..errors import TooLargeError, needs
 from . import names
-from .frame import from_frame
+from .csv import read_whole
+from .frames import from_frame
 from .limits import NUMBER_BYTES, too_large
-from .parts import Parts, numbers
-from .text import read_whole
+from .parsed import Parsed, numbers
 
 if TYPE_CHECKING:
     from .table import Choices
@@ -31,7 +31,7 @@ BARE = (0, 25, 241, 242, 251, 253, 254, 255)  # NULL, S4, environments that all 
 SPECIAL = (254, 255)  # which have no flags
 
 
-def read_rds(path: Path, choices: Choices) -> Parts:
+def read_rds(path: Path, choices: Choices) -> Parsed:
     try:
         import rdata
         from rdata.parser import DEFAULT_ALTREP_MAP
@@ -53,12 +53,12 @@ def read_rds(path: Path, choices: Choices) -> Parts:
     if hasattr(found, "dims"):  # a matrix with names comes as an xarray.DataArray
         rows, columns = (
             names.checked([str(n) for n in found.coords[d].values], what, path.name) if d in found.coords else None
-            for d, what in zip(found.dims, ("line", "column"), strict=True)
+            for d, what in zip(found.dims, ("row", "column"), strict=True)
         )
-        return Parts(numbers(found.values, path), rows, columns, "R matrix")
+        return Parsed(numbers(found.values, path), rows, columns, "R matrix")
     if hasattr(found, "columns"):
         return from_frame(found, path, choices, "R data frame")
-    return Parts(numbers(np.asarray(found), path), None, None, "R matrix")
+    return Parsed(numbers(np.asarray(found), path), None, None, "R matrix")
 
 
 class Binary:

@@ -1,4 +1,4 @@
-"""Many draws, one labelling: permutations and signs of the factors (docs/math.md, section 5).
+"""Many draws, one labelling: permutations and signs of the factors (math.md, section 5).
 
 The posterior does not change when factors that share a prior swap labels, or when a factor's loadings and
 activations change sign together. `relabel` gives every draw the labels under which all draws look like draws around

@@ -29,7 +29,7 @@ def simulate(
     missing: float = 0.0,
     seed: int | np.random.Generator | None = 0,
 ) -> Simulation:
-    """Draw data from the sparse factor model (docs/math.md, equations 1.1 to 1.6).
+    """Draw data from the sparse factor model (math.md, equations 1.1 to 1.6).
 
     What is not given is drawn, standard normal without a prior.
 

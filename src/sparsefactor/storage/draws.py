@@ -308,10 +308,9 @@ class StoredDraws:
         try:
             file = ZarrFile(path)
             facts = file.attributes.get("sparsefactor")
-            if not isinstance(facts, dict) or facts.get("token") != self.token:
-                raise DamagedError("belongs to another run")
-            if (facts.get("chain"), facts.get("first")) != (chain, part * self.size):
-                raise DamagedError(f"has draws of chain {facts.get('chain')} from {facts.get('first')}")
+            wanted = {"token": self.token, "chain": chain, "first": part * self.size}
+            if not isinstance(facts, dict) or facts | wanted != facts:
+                raise DamagedError("belongs to another run, or another place")
             if not isinstance(facts.get("draws"), int) or not least <= facts["draws"] <= self.size:
                 raise DamagedError(f"has {facts.get('draws')!r} draws, not {least}")
         except (DamagedError, OSError) as problem:

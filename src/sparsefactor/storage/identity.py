@@ -30,7 +30,10 @@ def prior_digest(prior: Prior) -> str:
     """Of all that a prior says."""
     beta = isinstance(prior.inclusion, Beta)
     given = [float(prior.inclusion.a), float(prior.inclusion.b)] if beta else [prior.inclusion]
-    left_out = {"inclusion", "groups", "factor_names", "parallel_analysis"}
+    # Left out where it is one, so that runs from before there were modules are known again.
+    left_out = {"inclusion", "groups", "factor_names", "parallel_analysis"} | (
+        {"n_modules"} if prior.n_modules == 1 else set()
+    )
     given += [] if prior.groups is None else [np.asarray(prior.groups)]
     named = {f.name: getattr(prior, f.name) for f in fields(prior) if f.name not in left_out}
     named |= {

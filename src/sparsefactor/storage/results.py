@@ -39,7 +39,7 @@ from ..posterior import (
 from ..version import __version__
 from . import convert
 from .draws import PRECISIONS, ROUNDED, is_single, rounded
-from .lazy import LazyDraws
+from .lazy import LazyDraws, draws_per_block
 from .validation import DamagedError, check_posterior
 from .zarr_file import Stored, ZarrFile, write
 
@@ -106,7 +106,7 @@ def load(path: str | PathLike[str], *, check: bool = True, max_bytes: int | None
     1
     """
     if not Path(path).is_dir():
-        return read_posterior(path, max_bytes=max_bytes)
+        return read_posterior(path, max_bytes)
     from .checkpoint import FIT, RUN, read_record  # which read results through this file
 
     folder = Path(path)
@@ -232,8 +232,6 @@ class _Rounded:
 
 
 def _all_single(values: Any) -> bool:
-    from .lazy import draws_per_block
-
     step = draws_per_block(values.shape[2:], np.float64)
     parts = (
         np.asarray(values[chain, first : first + step])
@@ -244,10 +242,9 @@ def _all_single(values: Any) -> bool:
 
 
 def read_posterior(
-    path: str | PathLike[str], *, max_bytes: int | None = None, token: str | None = None, lazy: bool = False,
-    check: bool = True,
-) -> VIPosterior | MCMCPosterior:  # fmt: skip
-    """The posterior in one file. lazy: its draws stay there; token: of the run that it must belong to."""
+    path: str | PathLike[str], max_bytes: int | None = None, lazy: bool = False, check: bool = True
+) -> VIPosterior | MCMCPosterior:
+    """The posterior in one file. lazy: its draws stay there; check: verify every byte now."""
     limit = max(LEAST_LIMIT, LIMIT_RATIO * Path(path).stat().st_size) if max_bytes is None else max_bytes
     if convert.is_earlier(path):
         return convert.read_file(path, limit)
@@ -364,7 +361,7 @@ def read_result(
         token = ZarrFile(path).attributes["sparsefactor"]["token"]
     except (DamagedError, KeyError, TypeError):
         token = None if convert.is_earlier(path) else record["token"]  # what is damaged is named below
-    result = read_posterior(path, max_bytes=max_bytes, lazy=True, check=check) if token == record["token"] else None
+    result = read_posterior(path, max_bytes, lazy=True, check=check) if token == record["token"] else None
     if not isinstance(result, kind):
         raise ValueError(
             f"{RESULT} in a {what}'s folder must be that {what}'s own; {str(path)!r} is something else; put the right "

@@ -1,4 +1,4 @@
-"""Safeguarded acceleration of CAVI: momentum on the activations, kept only where the ELBO rises (docs/math.md, 3.13).
+"""Safeguarded acceleration of CAVI: momentum on the activations, kept only where the ELBO rises (math.md, 3.13).
 
 Left alone, CAVI drifts for hundreds of iterations along directions in which L and F trade places and only a few
 inclusions decide; each iteration takes a small step the same way. Nesterov's momentum lengthens such steps. The

@@ -1,4 +1,4 @@
-"""Which factor has which inclusion prior, where these differ (docs/math.md, 3.14)."""
+"""Which factor has which inclusion prior, where these differ (math.md, 3.14)."""
 
 from __future__ import annotations
 

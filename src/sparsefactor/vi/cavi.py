@@ -1,4 +1,4 @@
-"""Coordinate-ascent variational inference: the state and one sweep (docs/math.md, 3).
+"""Coordinate-ascent variational inference: the state and one sweep (math.md, 3).
 
 A sweep is the column step (F, column-wise tau, alpha, pi, scale) and then the row pass (tau, l and z). That is the
 paper's Algorithm 2 read from another point of the same cycle: alpha and tau do not depend on each other, so

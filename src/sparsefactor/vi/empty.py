@@ -1,4 +1,4 @@
-"""Leave a local optimum by emptying a factor (docs/math.md, 3.16).
+"""Leave a local optimum by emptying a factor (math.md, 3.16).
 
 Superfluous factors are a trap: each explains a little that the others, once it is gone, would explain as well, and the
 ELBO charges for its activations, its slab precision and its inclusions. CAVI gets from the one optimum to the other

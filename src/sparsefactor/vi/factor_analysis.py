@@ -1,4 +1,4 @@
-"""The first start of a search: factor analysis with dense loadings, rotated by varimax (docs/math.md, 3.21).
+"""The first start of a search: factor analysis with dense loadings, rotated by varimax (math.md, 3.21).
 
 Maximum-likelihood factor analysis differs from the singular value decomposition in that each feature has a noise of its
 own. It is fitted here by the same sweeps as the sparse model, with every loading included, so that it takes missing

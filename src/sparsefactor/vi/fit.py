@@ -14,7 +14,16 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from ..checks import check_watching, checked_choice, checked_count, checked_flag, checked_number, is_number, seed_number
+from ..checks import (
+    check_watching,
+    checked_choice,
+    checked_count,
+    checked_flag,
+    checked_number,
+    is_number,
+    seed_number,
+    with_name_hints,
+)
 from ..engine import build_engine
 from ..engine.readers import jobs_on, reader_for
 from ..engine.threads import single_blas_thread
@@ -112,6 +121,7 @@ class Options:
         return Tolerance(TIGHT if isinstance(self.tol, str) else self.tol, self.rtol)
 
 
+@with_name_hints
 def fit_vi(
     X: Any,
     prior: Prior | None = None,
@@ -176,8 +186,8 @@ def fit_vi(
         Maximum number of iterations of a restart.
     tol, rtol : float
         A climb ends when an iteration changes the ELBO by less than tol nats, or rtol times its size. "auto" is 1e-6;
-        but 0.1 nats a sample for a single restart under a prior that learns inclusion, where later iterations decide on
-        a sparse pattern that other samples do not confirm.
+        but 0.1 nats a sample (less in wide data) for a single restart under a prior that learns inclusion, where later
+        iterations decide on a sparse pattern that other samples do not confirm.
     race : bool
         With several restarts, drop the worst early, so that only the best run to convergence.
     accelerate : bool

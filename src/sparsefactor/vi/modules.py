@@ -1,4 +1,4 @@
-"""Features in modules: the fit under a prior with more than one of them (docs/math.md, 1.8 and 3.17).
+"""Features in modules: the fit under a prior with more than one of them (math.md, 1.8 and 3.17).
 
 The search for factors goes on as if there were one module. What it found is where the modules set out from: features
 are sorted by the inclusions they have, in several ways, and the best of these goes on. One way is to leave all

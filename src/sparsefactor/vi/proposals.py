@@ -1,4 +1,4 @@
-"""Ways out of a local optimum, for the thorough search: each makes a state to climb from (docs/math.md, 3.18).
+"""Ways out of a local optimum, for the thorough search: each makes a state to climb from (math.md, 3.18).
 
 Optima on real data mostly span the same space of activations and differ in the axes they choose there. A rotation
 changes nothing of the fit, so that the climb from it is short. A short run of Gibbs sampling goes where the posterior

@@ -27,7 +27,8 @@ from .watch import Watcher
 LAPS = ((12, 0.6), (30, 0.4), (60, 0.3))
 RESTARTS = 10  # of a thorough search, and where restarts are averaged
 COARSE = 1e-3  # nats: an optimum that others are compared with is known well enough
-EARLY = 0.1  # nats a sample in an iteration: where a climb with learnt inclusion stops (docs/results.md)
+EARLY = 0.1  # nats a sample in an iteration: where a climb with learnt inclusion stops (docs/results.md),
+WIDE = 2.0  # and less, in proportion, where there are fewer samples than this for each feature
 TIGHT = 1e-6  # nats an iteration: where other climbs stop
 KICKS, BEST_KICKS = 2, 6  # random directions of shears that a restart tries, and the best one in the end
 AGREE = 0.1  # nats: optima closer than this are the same
@@ -87,7 +88,8 @@ class Search:
     def tolerance(self) -> Tolerance:
         options, tol = self.options, self.options.tol
         if tol == "auto":
-            tol = EARLY * self.cavi.data.n_samples if self.early else TIGHT
+            N, G = self.cavi.data.n_samples, self.cavi.data.n_features
+            tol = EARLY * N * min(1.0, N / (WIDE * G)) if self.early else TIGHT
         return Tolerance(tol, options.rtol)
 
     @property

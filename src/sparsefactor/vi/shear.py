@@ -1,4 +1,4 @@
-"""Leave a local optimum along shears, the family of directions in which CAVI gets stuck (docs/math.md, 3.15).
+"""Leave a local optimum along shears, the family of directions in which CAVI gets stuck (math.md, 3.15).
 
 The likelihood does not change under f_k -> f_k + e f_q with l_q -> l_q - e l_k. Along e, the ELBO is a sum of narrow
 peaks: each row that uses factor k gains where its loading on q reaches zero and can be left out. Climbing stops at

@@ -1,4 +1,4 @@
-"""Slab precisions and inclusion rates, drawn with a factor's column of loadings integrated out (docs/math.md, 2.15)."""
+"""Slab precisions and inclusion rates, drawn with a factor's column of loadings integrated out (math.md, 2.15)."""
 
 # mypy: allow-untyped-defs
 

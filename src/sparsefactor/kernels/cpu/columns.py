@@ -1,4 +1,4 @@
-"""The activations given the rows' sums: q(f_j) for VI, a draw of f_j for Gibbs (docs/math.md, 2.5, 3.5, 3.6).
+"""The activations given the rows' sums: q(f_j) for VI, a draw of f_j for Gibbs (math.md, 2.5, 3.5, 3.6).
 
 With complete data and equal weights every sample has the same precision matrix, which is factored once; where each has
 its own, see sample_lanes.py.

@@ -1,4 +1,4 @@
-"""The row pass of Gibbs sampling: tau_i, then z_i with l_i integrated out, then l_i (docs/math.md, 2.1 to 2.4)."""
+"""The row pass of Gibbs sampling: tau_i, then z_i with l_i integrated out, then l_i (math.md, 2.1 to 2.4)."""
 
 # mypy: allow-untyped-defs
 

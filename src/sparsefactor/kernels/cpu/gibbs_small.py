@@ -1,5 +1,5 @@
 """A whole sweep of Gibbs sampling of small, complete data without Python in between: the moves, the row pass and the
-activations, each by its own kernel (docs/math.md, section 2)."""
+activations, each by its own kernel (math.md, section 2)."""
 
 # mypy: allow-untyped-defs
 

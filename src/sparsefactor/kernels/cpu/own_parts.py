@@ -1,4 +1,4 @@
-"""A feature's own part with the activations integrated out, where entries are missing (docs/math.md, 2.16 to 2.17c).
+"""A feature's own part with the activations integrated out, where entries are missing (math.md, 2.16 to 2.17c).
 
 Samples in which the same features are observed, a pattern, share what the rows tell of the precision of their
 activations. They lie side by side here; `first` (P + 1,) says where each pattern's begin.

@@ -1,5 +1,5 @@
 """The density of a row's noise precision and of one of its loadings, the activations integrated out, and draws from it,
-where samples differ in what is missing (docs/math.md, 2.16 to 2.17c)."""
+where samples differ in what is missing (math.md, 2.16 to 2.17c)."""
 
 # mypy: allow-untyped-defs
 

@@ -1,5 +1,5 @@
 """A feature's own part, noise or a factor that no other feature holds fast, with the activations integrated out
-(docs/math.md, 2.16 and 2.17)."""
+(math.md, 2.16 and 2.17)."""
 
 # mypy: allow-untyped-defs
 

@@ -1,7 +1,7 @@
 """The two products that read the data, Y F and W Y, of a tile of rows: by BLAS, or of rows that are held sparse.
 
 Kernels call `times` and `weigh`; which text is compiled depends on what Y is, so that neither pays for the other.
-Sparse rows are S - A C (docs/math.md, 4.6). Work on them goes along the factors, whose numbers lie side by side.
+Sparse rows are S - A C (math.md, 4.6). Work on them goes along the factors, whose numbers lie side by side.
 """
 
 # mypy: allow-untyped-defs

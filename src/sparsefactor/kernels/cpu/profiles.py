@@ -1,4 +1,4 @@
-"""The rows' part of a search for shears, compiled (docs/math.md, 3.15); kernels/shears.py is the oracle."""
+"""The rows' part of a search for shears, compiled (math.md, 3.15); kernels/shears.py is the oracle."""
 
 # mypy: allow-untyped-defs
 

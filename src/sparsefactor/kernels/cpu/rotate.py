@@ -1,4 +1,4 @@
-"""Rotations of pairs of factors whose loadings are integrated out (docs/math.md, 2.10)."""
+"""Rotations of pairs of factors whose loadings are integrated out (math.md, 2.10)."""
 
 # mypy: allow-untyped-defs
 

@@ -1,4 +1,4 @@
-"""Shears of factors along one whose loadings are integrated out (docs/math.md, 2.11)."""
+"""Shears of factors along one whose loadings are integrated out (math.md, 2.11)."""
 
 # mypy: allow-untyped-defs
 

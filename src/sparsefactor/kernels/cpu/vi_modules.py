@@ -1,4 +1,4 @@
-"""The row pass of variational inference under a prior with modules (docs/math.md, 3.17).
+"""The row pass of variational inference under a prior with modules (math.md, 3.17).
 
 A row at a time, its modules side by side: they are the lanes here. As in vi_rows, y = A E[l] is kept for every module
 and changed by what each update changes, so that no quadratic form is taken twice.

@@ -1,4 +1,4 @@
-"""The row pass of variational inference: q(tau_i), then q(l_ik, z_ik) for k = 1..K (docs/math.md, 3.1 to 3.4).
+"""The row pass of variational inference: q(tau_i), then q(l_ik, z_ik) for k = 1..K (math.md, 3.1 to 3.4).
 
 Rows are independent, so LANES of them take each step together. Two identities save work. With y = A E[l], changing
 E[l_k] by d changes y by d A_k and the expected residual by A_kk d^2 - 2 d (b_k - y_k), so no quadratic form is ever

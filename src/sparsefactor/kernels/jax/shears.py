@@ -1,4 +1,4 @@
-"""The rows' part of a search for shears, in JAX (docs/math.md, 3.15); kernels/shears.py is the oracle.
+"""The rows' part of a search for shears, in JAX (math.md, 3.15); kernels/shears.py is the oracle.
 
 All rows take part in every profile, those that do not use the factor with weight zero: shapes then never change.
 """

@@ -12,17 +12,28 @@ import numpy as np
 
 from ..errors import needs
 from ..names import shown
-from .frame import from_frame
+from .csv import opened
+from .excel import read_excel
+from .frames import from_frame
 from .h5ad import read_h5ad
 from .limits import check_table
 from .names import LONGEST
-from .parts import Parts, numbers
+from .parsed import Parsed, numbers
 from .rds import read_rds
-from .text import opened
-from .xlsx import read_xlsx
 
 if TYPE_CHECKING:
     from .table import Choices
+
+
+FOREIGN = {
+    b"$FL2": "a file of SPSS",
+    b"$FL3": "a file of SPSS",
+    b"<stata_d": "a file of Stata",
+    b"\xd0\xcf\x11\xe0": "an Excel workbook of the old kind (.xls)",
+    b"RDX": "a workspace of R (.RData)",
+    b"<html": "a web page",
+    b"<!DOCTYP": "a web page",
+}
 
 
 def format_of(path: Path) -> str:
@@ -33,6 +44,9 @@ def format_of(path: Path) -> str:
     for mark, name in marks.items():
         if start.startswith(mark):
             return name
+    for mark, name in FOREIGN.items():
+        if start.startswith(mark):
+            raise ValueError(f"a table must be of a known format; {path.name} is {name}; save it as CSV or .xlsx")
     if start.startswith(b"PK\x03\x04"):
         if path.suffix.lower() in (".xlsx", ".xlsm"):
             return "xlsx"
@@ -45,7 +59,7 @@ def format_of(path: Path) -> str:
     return "rds" if inside[:2] in (b"X\n", b"A\n", b"B\n") and path.suffix.lower() not in (".csv", ".tsv") else "text"
 
 
-def read_npy(path: Path, choices: Choices) -> Parts:
+def read_npy(path: Path, choices: Choices) -> Parsed:
     try:
         # Mapped, so that a file which says more than it holds is refused, not allocated.
         array = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -54,7 +68,7 @@ def read_npy(path: Path, choices: Choices) -> Parts:
     if array.ndim == 2:
         n_rows, n_columns = array.shape
         check_table(n_rows, n_columns, path, choices.limit)
-    return Parts(np.array(numbers(array, path)), None, None, "NumPy array")
+    return Parsed(np.array(numbers(array, path)), None, None, "NumPy array")
 
 
 def arrow(path: Path) -> Any:
@@ -71,7 +85,7 @@ def arrow(path: Path) -> Any:
     return pyarrow
 
 
-def read_arrow(path: Path, choices: Choices) -> Parts:
+def read_arrow(path: Path, choices: Choices) -> Parsed:
     kind = format_of(path)
     pyarrow = arrow(path)
     try:
@@ -126,11 +140,11 @@ def _check_words(table: Any, path: Path) -> None:
                 )
 
 
-READERS: dict[str, Callable[[Path, Choices], Parts]] = {
+READERS: dict[str, Callable[[Path, Choices], Parsed]] = {
     "npy": read_npy,
     "parquet": read_arrow,
     "feather": read_arrow,
     "rds": read_rds,
     "h5ad": read_h5ad,
-    "xlsx": read_xlsx,
+    "xlsx": read_excel,
 }

@@ -6,15 +6,16 @@ import csv
 import tempfile
 import zipfile
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import TooLargeError, needs
+from ..errors import TooLargeError
+from .csv import read_csv
 from .limits import PIECE_SHARE, check_table, too_large
-from .parts import Parts
-from .text import read_text
+from .parsed import Parsed
 
 if TYPE_CHECKING:
     from .table import Choices
@@ -24,19 +25,32 @@ MOST_ROWS = 1_048_576  # of a sheet, in Excel
 ROW_END = b"row>"  # whatever the prefix of its name is
 
 
-def read_xlsx(path: Path, choices: Choices) -> Parts:
-    try:
-        import openpyxl
-    except ImportError as problem:
-        raise needs(f"reading {path.name}", "openpyxl", "files", problem) from problem
+def read_excel(path: Path, choices: Choices) -> Parsed:
+    """The first sheet of a workbook."""
+    with as_csv(path, choices.limit, choices.skip) as text:
+        parsed = read_csv(text, replace(choices, sep=",", encoding="utf-8", skip=0))
+
+    def records() -> list[list[str]]:
+        with as_csv(path, choices.limit, choices.skip) as text, text.open(newline="", encoding="utf-8") as file:
+            return list(csv.reader(file))
+
+    dialect = replace(parsed.dialect, skip=choices.skip + parsed.dialect.skip)
+    return replace(parsed, kind="Excel, first sheet", dialect=dialect, records=records)
+
+
+@contextmanager
+def as_csv(path: Path, limit: int, skip: int) -> Iterator[Path]:
+    """The first sheet as a text file, without its first `skip` rows; all rows are as long as the longest."""
+    import openpyxl
+
     with tempfile.TemporaryDirectory() as folder:
         short, whole = Path(folder) / "short", Path(folder) / path.name
         try:
-            check_members(path, choices.limit)
+            check_members(path, limit)
             with closing(openpyxl.load_workbook(path, data_only=True, read_only=True)) as book:
                 sheet = book.worksheets[0]
                 sheet.reset_dimensions()  # those that a file states may be wrong
-                width = _write(short, sheet.iter_rows(values_only=True), path, choices.limit)
+                width = _write(short, sheet.iter_rows(values_only=True), path, limit)
         except (TooLargeError, MemoryError):
             raise
         except Exception as problem:  # of many kinds, where a file is damaged
@@ -48,9 +62,9 @@ def read_xlsx(path: Path, choices: Choices) -> Parts:
             short.open(newline="", encoding="utf-8") as file,
             whole.open("w", newline="", encoding="utf-8") as target,
         ):
-            csv.writer(target).writerows(row + [""] * (width - len(row)) for row in csv.reader(file))
-        choices = replace(choices, sep=",", encoding="utf-8")
-        return replace(read_text(whole, choices), kind="Excel sheet, the first")
+            rows = islice(csv.reader(file), skip, None)
+            csv.writer(target).writerows(row + [""] * (width - len(row)) for row in rows)
+        yield whole
 
 
 def _write(target: Path, rows: Iterator[tuple[Any, ...]], path: Path, limit: int) -> int:
