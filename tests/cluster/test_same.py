@@ -59,7 +59,7 @@ def test_draws_are_the_same_and_a_run_goes_on_without_the_cluster(client, sim, s
 @pytest.mark.filterwarnings("ignore::sparsefactor.SamplingWarning")
 def test_what_draws_explain_is_summed_where_the_data_are(client, by_rows, sim, store, monkeypatch):
     """With covariates, too, no row of the data comes to the client, but of small data for the move "noise"."""
-    age, moves = np.random.default_rng(0).standard_normal((N, 1)), ("scale", "rotation", "shear", "column")
+    age, moves = np.random.default_rng(0).standard_normal((N, 1)), ("rotation", "shear", "column")
     here = sf.sample(sim.X, **DRAWS, covariates=age, moves=moves)
     monkeypatch.setattr("sparsefactor.engine.dask.data.RemoteRows.__getitem__", None)
     there = sf.sample(store, **DRAWS, covariates=age, client=client, moves=moves)
