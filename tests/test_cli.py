@@ -671,3 +671,13 @@ def test_raw_wine_is_more_than_its_largest_numbers(tmp_path) -> None:
     assert (~p.empty).sum() > 1
     assert p.summary()["features"].iloc[0] > 1
     np.testing.assert_allclose(p.reconstruct().mean(axis=0), wine.mean(), rtol=1e-6)
+
+
+def test_factors_may_be_kept_uncorrelated(table, tmp_path):
+    for choice in ("learnt", "none"):
+        out = tmp_path / f"{choice}.sf"
+        run("fit", table, "--factors", 3, "--factor-correlation", choice, "--out", out)
+        p = sf.load(out)
+        assert p.prior.factor_correlation == choice
+        off_diagonal = p.factor_correlation_mean[~np.eye(3, dtype=bool)]
+        assert np.any(off_diagonal != 0) == (choice == "learnt")

@@ -15,7 +15,19 @@ from .app import command
 from .console import answer, warn, working
 from .files import check_folder_out, check_table_out, write_table
 from .input import read_and_say
-from .options import Center, Data, Inclusion, Modules, Noise, NoiseOf, Scale, Seed, prior_of
+from .options import (
+    Center,
+    Correlation,
+    Data,
+    FactorCorrelation,
+    Inclusion,
+    Modules,
+    Noise,
+    NoiseOf,
+    Scale,
+    Seed,
+    prior_of,
+)
 
 
 @command(
@@ -32,6 +44,7 @@ def compare(
     inclusion: Inclusion = None,
     modules: Modules = 1,
     noise: NoiseOf = Noise.feature,
+    factor_correlation: FactorCorrelation = Correlation.learnt,
     masks: Annotated[int, typer.Option(min=2, help="Fits of each number, with different entries held out.")] = 5,
     share: Annotated[float, typer.Option(min=0.001, max=0.9, help="Share of the entries that is held out.")] = 0.1,
     trials: Annotated[int, typer.Option(min=1, help="Restarts of each fit.")] = 10,
@@ -50,7 +63,7 @@ def compare(
         raise ValueError(
             f"--factors must be whole numbers separated by commas; got {factors!r}; pass e.g. 2,4,6"
         ) from None
-    priors = {str(k): prior_of(k, inclusion, modules, noise) for k in counts}
+    priors = {str(k): prior_of(k, inclusion, modules, noise, correlation=factor_correlation) for k in counts}
     data = read_and_say(table, choices, center, scale)
     with working(f"Fitting {len(priors) * masks} times", long=True) as spinner, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "[0-9]+ is the largest number of factors")  # said below

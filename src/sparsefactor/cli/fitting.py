@@ -28,9 +28,11 @@ from .input import read_and_say, remember
 from .looking import opened
 from .options import (
     Center,
+    Correlation,
     CovariateLoadings,
     Covariates,
     Data,
+    FactorCorrelation,
     Factors,
     Groups,
     Inclusion,
@@ -77,6 +79,7 @@ def fit(
     covariates: Covariates = None,
     covariate_loadings: CovariateLoadings = LoadingsOf.flat,
     noise: NoiseOf = Noise.feature,
+    factor_correlation: FactorCorrelation = Correlation.learnt,
     search: Annotated[
         SearchKind, typer.Option(help="One restart, or a search for the highest ELBO.")
     ] = SearchKind.fast,
@@ -93,7 +96,7 @@ def fit(
     if out is None:
         out = Path(table.name.removesuffix(".gz")).with_suffix(".sf")
     check_out(out, table, is_result=True)
-    prior = prior_of(factors or 1, inclusion, modules, noise, groups)
+    prior = prior_of(factors or 1, inclusion, modules, noise, groups, factor_correlation)
     data = read_and_say(table, choices, center, scale)
     settings = _settings(center, scale, read_covariates(covariates, choices.max_bytes), covariate_loadings)
     if factors is None:
@@ -192,6 +195,7 @@ def sample(
     covariates: Covariates = None,
     covariate_loadings: CovariateLoadings = LoadingsOf.flat,
     noise: NoiseOf = Noise.feature,
+    factor_correlation: FactorCorrelation = Correlation.learnt,
     chains: Annotated[int, typer.Option(min=1)] = 4,
     warmup: Annotated[int, typer.Option(min=0, help="Sweeps of each chain that are not kept.")] = 500,
     draws: Annotated[int, typer.Option(min=1, help="Draws of each chain that are kept.")] = 1000,
@@ -208,7 +212,7 @@ def sample(
     if out is not None:
         check_out(out, table, is_result=True, goes_on=folder.exists())
     check_folder_out(folder, "--path")
-    prior = prior_of(factors or 1, inclusion, modules, noise, groups)
+    prior = prior_of(factors or 1, inclusion, modules, noise, groups, factor_correlation)
     data = read_and_say(table, choices, center, scale)
     settings = _settings(center, scale, read_covariates(covariates, choices.max_bytes), covariate_loadings)
     if factors is None:

@@ -66,13 +66,31 @@ class LoadingsOf(StrEnum):
 CovariateLoadings = Annotated[
     LoadingsOf, typer.Option(help="Loadings of covariates unpenalised, or shrunk by a slab each.")
 ]
+
+
+class Correlation(StrEnum):
+    """What is assumed of the factors' correlations."""
+
+    learnt = "learnt"
+    none = "none"
+
+
+FactorCorrelation = Annotated[Correlation, typer.Option(help="Learn the factors' correlations, or keep them at zero.")]
 NoiseOf = Annotated[Noise, typer.Option(help="What has its own noise level.")]
 
 
-def prior_of(factors: int, inclusion: float | None, modules: int, noise: Noise, groups: Path | None = None) -> sf.Prior:
+def prior_of(
+    factors: int,
+    inclusion: float | None,
+    modules: int,
+    noise: Noise,
+    groups: Path | None = None,
+    correlation: Correlation = Correlation.learnt,
+) -> sf.Prior:
     """As in Python: only what is given differs from the default."""
     given: dict[str, Any] = {} if inclusion is None else {"inclusion": inclusion}
     labels = None if groups is None else read_labels(groups)
+    given["factor_correlation"] = correlation.value
     return sf.Prior(n_factors=factors, n_modules=modules, noise=noise.value, groups=labels, **given)
 
 
