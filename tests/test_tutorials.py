@@ -66,6 +66,10 @@ def test_questionnaire():
     replicated = [float(value) for value in re.findall(r"[\d.]+", shown[3])]
     assert len(replicated) == 5
     assert min(replicated) > 0.7
+    found = [(float(index), float(complexity)) for index, complexity in re.findall(r"index (.*), .* (.*)", shown[4])]
+    assert found[2][0] == found[3][0] == 1.0  # both find the scales in all people
+    assert found[1][1] < found[0][1]  # and the sparse factors are simpler
+    assert found[3][1] < found[2][1]
     assert "NaN" not in shown[-1]
     assert len(pictures(page)) == 3
 
