@@ -135,7 +135,7 @@ def test_rows_are_matched_by_name(vi, metadata) -> None:
     table = pl.DataFrame({name: metadata[name].to_numpy() for name in metadata.columns}, nan_to_null=True)
     assert len(vi.associate(table).table) == len(found)
     assert len(vi.associate(metadata["age"]).table) == int((~vi.empty).sum())
-    with pytest.raises(ValueError, match="metadata must have a row for every sample; 'person 0' has none"):
+    with pytest.raises(ValueError, match=r"metadata must have a row for every sample; 'person 0' .*metadata\.reindex"):
         vi.associate(metadata.drop(index="person 0"))
     with pytest.raises(ValueError, match="metadata must have a row for each of the 80 samples; got 3"):
         vi.associate({"a": [1, 2, 3]})

@@ -149,8 +149,8 @@ def test_a_random_state_is_drawn_from():
             ValueError,
             "n_components must come from one place; got 3",
         ),
-        ({"prior": 0.1}, TypeError, "prior must be a Prior"),
-        ({"n_components": 0}, ValueError, "n_factors must be a whole number of at least 1"),
+        ({"prior": 0.1}, TypeError, "prior must be a Prior; got 0.1; pass e.g. n_components=6"),
+        ({"n_components": 0}, ValueError, "n_components must be a whole number of at least 1"),
         ({"n_init": 0}, ValueError, "n_init must be a whole number of at least 1"),
     ],
 )

@@ -27,6 +27,8 @@ from sparsefactor.model import Beta, Prior, log_joint
         ),
         ({"n_factors": 2, "loading_rate": np.inf}, "loading_rate must be a positive number; got inf"),
         ({"n_factors": 2, "noise": "column"}, "noise must be one of .*; got 'column'"),
+        ({"n_factors": 2, "factor_correlation": "yes"}, "factor_correlation must be one of .*; got 'yes'"),
+        ({"n_factors": 2, "factor_correlation": np.eye(2)}, "factor_correlation must be one of .*; got array"),
         ({"n_factors": 2, "inclusion": 0.0}, "inclusion must lie strictly between 0 and 1; got 0; use"),
         ({"inclusion": [0.1, 1.0]}, "inclusion must lie strictly between 0 and 1; got 1"),
         ({"inclusion": [0.1, np.nan]}, "inclusion must lie strictly between 0 and 1; got nan"),

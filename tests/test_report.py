@@ -17,7 +17,6 @@ import pytest
 from tests.helpers.browser import Browser, find_chromium
 
 import sparsefactor as sf
-from sparsefactor import plot
 from sparsefactor.report import posterior_page, render, sections, write_page
 from sparsefactor.report.posterior import factor_rows
 
@@ -59,16 +58,6 @@ def draws(data) -> sf.MCMCPosterior:
 def drawn_page(tmp_path_factory, draws) -> Path:
     path = tmp_path_factory.mktemp("report") / "draws.html"
     write_page(path, posterior_page(draws, title="draws"))
-    return path
-
-
-@pytest.fixture(scope="module")
-def chart(tmp_path_factory) -> Path:
-    lines = [plot.Line([0.1, 1.0, 10.0], [3.0, 2.0, 1.5], "one"), plot.Line([0.2, 2.0], [4.0, 1.0], "two", True)]
-    panels = [plot.Panel("title", "measure", lines, {"level": 1.2})]
-    path = tmp_path_factory.mktemp("report") / "chart.html"
-    heat = sections.heatmaps("Heat", {"VI": np.eye(3)})
-    write_page(path, render("t", "s", [sections.lines("Lines", panels, [["first", "winning trial"]]), heat]))
     return path
 
 
@@ -194,7 +183,7 @@ def test_sorting_sorts(browser, page) -> None:
 
 @needs_chromium
 @pytest.mark.parametrize("width", [360, 390, 1280])
-@pytest.mark.parametrize("which", ["page", "drawn_page", "chart"])
+@pytest.mark.parametrize("which", ["page", "drawn_page"])
 def test_fits_the_screen(browser, request, which, width) -> None:
     browser.open(request.getfixturevalue(which), width=width, height=700)
     assert browser.run("document.documentElement.scrollWidth") <= width
@@ -305,7 +294,7 @@ CONTRAST = (Path(__file__).parent / "helpers" / "contrast.js").read_text()
 
 @needs_chromium
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("which", ["page", "drawn_page", "chart"])
+@pytest.mark.parametrize("which", ["page", "drawn_page"])
 def test_contrast_is_at_least_three(browser, request, which, scheme) -> None:
     browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
     browser.open(request.getfixturevalue(which))
@@ -320,8 +309,8 @@ def test_contrast_is_at_least_three(browser, request, which, scheme) -> None:
 
 
 @needs_chromium
-def test_pictures_have_words(browser, page, drawn_page, chart) -> None:
-    for path in (page, drawn_page, chart):
+def test_pictures_have_words(browser, page, drawn_page) -> None:
+    for path in (page, drawn_page):
         browser.open(path)
         texts = browser.run(
             "[...document.querySelectorAll('img, [role=img]')].map(n => n.alt || n.getAttribute('aria-label') || '')"
@@ -335,27 +324,18 @@ def test_pictures_have_words(browser, page, drawn_page, chart) -> None:
 
 
 @needs_chromium
-def test_everything_can_be_reached_by_keyboard(browser, page, chart) -> None:
-    for path in (page, chart):
+def test_everything_can_be_reached_by_keyboard(browser, page, drawn_page) -> None:
+    for path in (page, drawn_page):
         browser.open(path)
-        n = browser.run(
-            "document.querySelectorAll('a, button:not([hidden]), input, select, .scroll, svg.chart').length"
-        )
+        n = browser.run("document.querySelectorAll('a, button:not([hidden]), input, select, .scroll').length")
         browser.run("window.seen = new Set(); document.addEventListener('focusin', e => seen.add(e.target))")
         for _ in range(n + 3):
             browser.key("Tab")
         missed = browser.run(
-            "[...document.querySelectorAll('a, button:not([hidden]), input, select, .scroll, svg.chart')]"
+            "[...document.querySelectorAll('a, button:not([hidden]), input, select, .scroll')]"
             ".filter(x => !seen.has(x)).map(x => x.outerHTML.slice(0, 80))"
         )
         assert missed == []
-    browser.run("document.querySelector('svg.chart').focus()")
-    labels = "[...document.querySelectorAll('svg.chart text')].map(t => t.textContent).join(' ')"
-    before = browser.run(labels)
-    browser.key("+")
-    assert browser.run(labels) != before
-    browser.key("0")
-    assert browser.run(labels) == before
 
 
 @needs_chromium
@@ -433,36 +413,6 @@ def test_the_same_result_gives_the_same_page(draws) -> None:
     assert posterior_page(draws) == posterior_page(draws)
 
 
-@needs_chromium
-def test_lines_can_be_hovered_and_zoomed(browser, chart) -> None:
-    browser.open(chart, width=WIDE)
-    svg = "document.querySelector('svg.chart')"
-    browser.run(f"{svg}.scrollIntoView({{block: 'center'}})")
-    box = browser.run(f"(r => [r.left, r.top, r.width, r.height])({svg}.getBoundingClientRect())")
-    spot = browser.run(
-        f"(r => [r.left + r.width / 2, r.top + r.height / 2])({svg}.querySelector('circle').getBoundingClientRect())"
-    )
-    browser.mouse("mouseMoved", *spot)
-    assert "winning trial" in browser.run("document.querySelector('.tip').textContent")
-    labels = f"[...{svg}.querySelectorAll('text')].map(t => t.textContent).join(' ')"
-    before = browser.run(labels)
-    x, y, width, height = box
-    browser.mouse("mousePressed", x + 0.5 * width, y + 0.2 * height)
-    browser.mouse("mouseMoved", x + 0.7 * width, y + 0.5 * height)
-    browser.mouse("mouseReleased", x + 0.7 * width, y + 0.5 * height)
-    assert browser.run(labels) != before
-    browser.run("[...document.querySelectorAll('button')].find(b => b.textContent === 'reset zoom').click()")
-    assert browser.run(labels) == before
-
-
-def test_heatmap_averages_many_rows() -> None:
-    values = np.zeros((1601, 1))
-    values[0] = 1.0
-    (panel,) = sections.heatmaps("t", {"a": values})["panels"]
-    assert (panel["rows"], panel["per"]) == (534, 3)
-    assert base64.b64decode(panel["data"])[:2] == bytes([85, 0])
-
-
 def test_large_factor_tables_keep_the_features_that_take_part(monkeypatch) -> None:
     monkeypatch.setattr(sections, "MOST_LOADINGS", 6)
     inclusion = np.array([[0.1, 0.0], [0.9, 0.2], [0.0, 0.8], [0.5, 0.5]])
@@ -501,23 +451,3 @@ def test_shares_are_those_of_the_data() -> None:
     shares = [row["share of variance (%)"] for row in factor_rows(p)]
     np.testing.assert_allclose(shares, 100 * p.variance_explained(by="factor"))
     assert sum(shares) < 60
-
-
-@needs_chromium
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_claim_that_does_not_hold_is_not_painted_as_a_warning(browser, tmp_path, scheme) -> None:
-    """That the defaults have not the plain recipe's failings is good news."""
-    rows = [{"claim": "Some chains fail", "plain": (True, "2 of 5 do"), "default": (False, "none does")}]
-    page = tmp_path / "claims.html"
-    parts = [sections.claims("Claims", rows), sections.verdict("Verdict", "bad", "Not so.", "", [])]
-    write_page(page, render("study", "", parts))
-    browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-    browser.open(page)
-
-    def color(selector: str) -> str:
-        return browser.run(f"getComputedStyle(document.querySelector({selector!r})).color")
-
-    assert browser.run("document.querySelector('.verdict.no').textContent") == "does not hold"
-    assert color(".verdict.no") == color(".verdict.yes") == color("td")
-    assert color(".verdict.no") != color(".verdict-box.bad strong")  # what a warning looks like
-    browser.call("Emulation.setEmulatedMedia", features=[])

@@ -104,6 +104,8 @@ def test_sorted_loadings_are_grouped_and_blank_below_the_cutoff(vi) -> None:
         assert np.all(np.diff(own.loc[salient.index].abs().to_numpy()[groups == k, k]) <= 0)
     raw = sorted_loadings(vi, standardized=False, cutoff=0.0)
     np.testing.assert_array_equal(raw.loc[GENES], vi.loadings_mean[:, ~vi.empty])
+    with pytest.raises(ValueError, match=r'are for "loadings"; got .sorted_loadings.; pass "loadings"'):
+        vi.to_frame("sorted_loadings", cutoff=0.4)
     nothing = sf.fit_vi(np.random.default_rng(0).normal(size=(20, 12)), PRIOR, n_trials=1)
     assert sorted_loadings(nothing).shape == (12, int((~nothing.empty).sum()))
 
@@ -152,6 +154,9 @@ def test_tables_in_a_folder_or_one_file(vi, tmp_path: Path) -> None:
     np.testing.assert_allclose(frame, vi.reconstruct())
     with pytest.raises(ValueError, match=r"one file holds one table; \d+ were asked for"):
         vi.export(tmp_path / "all.csv")
+    with pytest.raises(ValueError, match=r"a folder or to a file that ends in one of .*; got 'all.xls'"):
+        vi.export(tmp_path / "all.xls")
+    assert not (tmp_path / "all.xls").exists()
     with pytest.raises(ValueError, match=r"tables must be one of about, summary, .*; got 'loading'"):
         vi.export(tmp_path / "x", ["loading"])
     with pytest.raises(ValueError, match=r"tables must be one of .*; got 'diagnostics'"):

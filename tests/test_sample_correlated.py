@@ -127,6 +127,16 @@ def test_simulated_activations_have_the_correlations_that_were_given(given):
     np.testing.assert_array_equal(plain.loadings, sim.loadings)
 
 
+def test_correlations_may_come_from_corrcoef():
+    """Whose diagonal may miss one by rounding."""
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        given = np.corrcoef(rng.standard_normal((4, 30)))
+        sim = sf.simulate(n_features=5, n_samples=6, inclusion=[0.5] * 4, snr=4, factor_correlation=given)
+        np.testing.assert_allclose(sim.factor_correlation, given, atol=1e-12)
+        np.testing.assert_array_equal(np.diagonal(sim.factor_correlation), 1.0)
+
+
 def test_a_prior_draws_correlations():
     drawn = []
     for seed in range(400):
@@ -141,12 +151,15 @@ def test_a_prior_draws_correlations():
 @pytest.mark.parametrize(
     ("given", "match"),
     [
-        ([[1.0, 0.2], [0.3, 1.0]], "symmetric"),
+        ([[1.0, 0.2], [0.3, 1.0]], "got entries that differ by 0.1 from those opposite"),
         (np.eye(3), r"got shape \(3, 3\)"),
-        (np.diag([1.0, 2.0]), "ones on its diagonal"),
+        (np.diag([1.0, 2.0]), "got a diagonal that is 1 away from one"),
         (1.0, "positive definite"),
         (-1.5, "positive definite"),
-        (np.nan, "symmetric"),
+        (np.nan, "got an entry of nan"),
+        ([[1.0, np.inf], [np.inf, 1.0]], "got an entry of inf"),
+        ("learnt", "got 'learnt'; pass e.g. 0.3"),
+        ([0.2, 0.3], r"got shape \(2,\)"),
     ],
 )
 def test_bad_correlations_are_refused(given, match):

@@ -347,10 +347,18 @@ def test_file_that_is_not_there(tmp_path) -> None:
         load(tmp_path / "r")
 
 
-@pytest.mark.parametrize("content", [b"", b"hello", b"\x89HDF\r\n" * 100])
-def test_foreign_file(tmp_path, content) -> None:
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"", "is damaged"),
+        (b"PK\x03\x04cut", "is damaged"),
+        (b"a;b\n1;2\n", "is not a sparsefactor result, or is damaged"),
+        (b"\x89HDF\r\n" * 100, "is not a sparsefactor result, or is damaged"),
+    ],
+)
+def test_foreign_file(tmp_path, content, what) -> None:
     (tmp_path / "r").write_bytes(content)
-    with pytest.raises(ValueError, match=r"must be whole; '.*r' is damaged or cut short \(File is not a zip file"):
+    with pytest.raises(ValueError, match=rf"must be whole; '.*r' {what} or cut short \(File is not a zip file"):
         load(tmp_path / "r")
 
 

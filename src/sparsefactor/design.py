@@ -165,7 +165,12 @@ def matching_rows(index: Any, sample_names: NDArray[Any], what: str) -> list[int
         return [place[str(name)] for name in sample_names]
     if list(index) == list(range(len(index))):
         return None
+    given = ", ".join(shown(str(name), 20) for name in index[:3]) + (", ..." if len(index) > 3 else "")
+    if what == "covariates":
+        remedy = "add them, or drop these samples"
+    else:
+        remedy = f"add them, with missing values where nothing is known: {what}.reindex(p.sample_names)"
     raise ValueError(
-        f"{what} must have a row for every sample; {shown(lacking[0])!r} has none ({len(lacking)} such in all); add "
-        "them, or drop these samples"
+        f"{what} must have a row for every sample; {shown(lacking[0])!r} has none ({len(lacking)} such in all) among "
+        f"{given}; {remedy}"
     )

@@ -13,6 +13,9 @@ from .words import about
 if TYPE_CHECKING:
     import pandas
 
+# Of files that are no tables, or none that are written: a folder of such a name is a mistake.
+OTHER_SUFFIXES = (".doc", ".docx", ".feather", ".h5", ".h5ad", ".html", ".json", ".ods", ".pdf", ".rds", ".sav", ".sf")
+OTHER_SUFFIXES += (".tab", ".txt", ".xls", ".xlsm", ".zarr", ".zip")
 ON_DEMAND = ("reconstruction",)  # as large as the data
 
 
@@ -45,7 +48,12 @@ def chosen_tables(p: Any, tables: Sequence[str] | str | None, argument: str = "t
 
 
 def is_one_file(path: Path) -> bool:
-    """Whether tables are to go into a file rather than a folder."""
+    """Whether tables are to go into a file rather than a folder; a kind of file that is not written is refused."""
+    if path.suffix.lower() in OTHER_SUFFIXES and not path.is_dir():
+        raise ValueError(
+            f"tables are written to a folder or to a file that ends in one of {', '.join(TABLE_SUFFIXES)}; got "
+            f"{path.name!r}; name it so"
+        )
     return path.suffix.lower() in TABLE_SUFFIXES and not path.is_dir()
 
 

@@ -31,7 +31,8 @@ def to_frame(
     if not (standardized or sort or cutoff):
         return TABLES[what](p)
     if what != "loadings":
-        raise ValueError(f'standardized, sort and cutoff are for "loadings"; got {what!r}; leave them out')
+        remedy = 'pass "loadings"' if what == "sorted_loadings" else "leave them out"
+        raise ValueError(f'standardized, sort and cutoff are for "loadings"; got {what!r}; {remedy}')
     checked_number("cutoff", cutoff, "pass e.g. 0.3, or 0 to show every loading")
     values = p.standardized_loadings if checked_flag("standardized", standardized) else p.loadings_mean
     if checked_flag("sort", sort):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from ..checks import checked_count
 from .prior import Prior
 
 
@@ -13,10 +16,12 @@ def checked_prior(prior: Any, n_factors: Any, name: str = "n_factors", inclusion
     name: what the caller calls n_factors.
     """
     if prior is None:
-        return None if n_factors is None else Prior(n_factors=n_factors, inclusion=inclusion)
+        return None if n_factors is None else Prior(n_factors=checked_count(name, n_factors), inclusion=inclusion)
     if not isinstance(prior, Prior):
+        whole = isinstance(prior, int | np.integer) and not isinstance(prior, bool) and prior >= 1
+        count, such = (int(prior), "") if whole else (6, "e.g. ")
         raise TypeError(
-            f"prior must be a Prior; got {prior!r}; pass e.g. n_factors=6, or sparsefactor.Prior(n_factors=6)"
+            f"prior must be a Prior; got {prior!r}; pass {such}{name}={count}, or sparsefactor.Prior(n_factors={count})"
         )
     if n_factors is not None and n_factors != prior.n_factors:
         raise ValueError(

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..checks import checked_count, with_name_hints
+from ..checks import checked_choice, checked_count, with_name_hints
 from ..computed import computed
 from ..data import Data
 from ..groups import PartOfGroups, checked_groups, distinct_labels, matched, numbered
@@ -137,11 +137,7 @@ class Prior:
                 check_positive(name, value)
         if not isinstance(self.noise, str) or self.noise not in get_args(Noise):
             raise ValueError(f"noise must be one of {get_args(Noise)}; got {self.noise!r}; choose one of them")
-        if self.factor_correlation not in get_args(Correlation):
-            raise ValueError(
-                f"factor_correlation must be one of {get_args(Correlation)}; got {self.factor_correlation!r}; choose "
-                "one of them"
-            )
+        checked_choice("factor_correlation", self.factor_correlation, get_args(Correlation))
         object.__setattr__(self, "n_modules", checked_count("n_modules", self.n_modules))
         if self.n_modules > 1 and not isinstance(self.inclusion, Beta):
             raise ValueError(

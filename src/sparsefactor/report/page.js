@@ -1,4 +1,21 @@
 "use strict";
+// Text reaches the page through textContent only.
+function el(name, attributes, ...children) {
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes || {})) {
+    if (key === "text") node.textContent = value; else if (value !== null) node.setAttribute(key, value);
+  }
+  node.append(...children.filter((child) => child != null));
+  return node;
+}
+function fmt(x, decimals) {
+  if (typeof x !== "number") return x == null ? "" : String(x);
+  if (decimals != null) return x.toLocaleString("en", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
+  if (Number.isInteger(x) && Math.abs(x) < 1e15) return x.toLocaleString("en");
+  return Math.abs(x) >= 1e5 ? x.toLocaleString("en", { maximumFractionDigits: 0 }) : String(Number(x.toPrecision(4)));
+}
+function bytes(text) { return Uint8Array.from(atob(text), (c) => c.charCodeAt(0)); }
+function floats(text) { return new Float32Array(bytes(text).buffer); }
 // Builds the page, section by section, from the data in it.
 function fileName(title, ending) { return title.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "") + "." + ending; }
 function csv(rows) {
@@ -47,16 +64,6 @@ function sortable(columns, rows, options) {
   return { node, set: (next) => { state.rows = next; draw(); } };
 }
 const RENDER = {
-  claims(s) {
-    const cell = (entry) => el("td", {}, el("span", { class: "verdict " + entry.kind, text: entry.word }), " ", entry.text);
-    const head = el("tr", {}, ...["claim of the paper", "as in the paper", "this package's default"].map((text) => el("th", { scope: "col", text })));
-    const body = s.claims.map((claim) => el("tr", {}, el("td", { text: claim.claim }), cell(claim.plain), cell(claim.default)));
-    const words = (entry) => `${entry.word}: ${entry.text}`;
-    const link = download(s.title, () => [["claim", "as in the paper", "default"], ...s.claims.map((c) => [c.claim, words(c.plain), words(c.default)])], "CSV");
-    const shown = scroller(s.title, el("table", {}, el("thead", {}, head), el("tbody", {}, ...body)));
-    shown.classList.add("claims");
-    return [shown, el("div", { class: "controls" }, link)];
-  },
   table(s) {
     const columns = s.columns.map((column) => (column.shade ? { ...column, key: (v) => (v == null ? null : Math.abs(v)) } : column));
     const node = sortable(columns, s.rows, { name: s.title, limit: s.limit }).node;
@@ -72,24 +79,6 @@ const RENDER = {
     const link = el("a", { href: source, class: "download", download: fileName(s.title, "svg"), text: "download SVG", "aria-label": `download ${s.title} as SVG` });
     return [el("figure", { class: "drawn" }, el("img", { src: source, alt: s.alt, width: s.width }), el("figcaption", { class: "soft", text: s.caption })), el("div", { class: "controls" }, link)];
   },
-  lines(s) {
-    const hidden = new Set(), charts = [];
-    const legend = el("div", { class: "legend" }, ...Object.entries(s.styles).map(([group, style]) => {
-      const box = el("input", { type: "checkbox" }); box.checked = true;
-      box.addEventListener("change", () => { box.checked ? hidden.delete(group) : hidden.add(group); charts.forEach((c) => c.draw()); });
-      return el("label", {}, box, el("i", { class: style.dash ? "dashed" : null, style: `border-color:${style.color}` }), group);
-    }));
-    const levels = [...new Set(s.panels.flatMap((p) => Object.keys(p.levels || {})))];
-    if (levels.length) legend.append(el("span", { class: "soft", text: "dotted: " + levels.join(", ") }));
-    const reset = el("button", { type: "button", text: "reset zoom" });
-    reset.addEventListener("click", () => charts.forEach((c) => c.reset()));
-    const grid = el("div", { class: "grid" }, ...s.panels.map((panel) => {
-      const chart = lineChart(panel, s.styles, hidden); charts.push(chart);
-      return el("figure", { style: "margin:0" }, el("h3", { text: `${panel.title}: ${panel.ylabel}` }), chart.svg);
-    }));
-    return [legend, el("div", { class: "controls" }, el("span", { class: "soft", text: "Hover over a line for its trial or chain; drag a box to zoom. Thick: the largest ELBO." }), reset), grid];
-  },
-  heatmaps: (s) => [el("div", { class: "heatmaps" }, ...s.panels.map(heatmap))],
   factors(s) {
     const K = s.n_factors, G = s.features.length;
     const loadings = floats(s.loadings), sd = s.sd ? floats(s.sd) : null, prob = bytes(s.inclusion), F = floats(s.activations);
@@ -139,5 +128,4 @@ data.sections.forEach((section, n) => {
   nav.append(el("a", { href: `#s${n}`, text: section.title }));
   main.append(el("section", { id: `s${n}`, "aria-labelledby": `h${n}` }, el("h2", { id: `h${n}`, text: section.title }), section.note ? el("p", { class: "soft", text: section.note }) : null, ...RENDER[section.kind](section)));
 });
-document.body.append(tip);
 document.body.dataset.ready = "yes";

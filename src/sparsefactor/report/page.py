@@ -46,7 +46,7 @@ PAGE = """<!doctype html>
 def render(title: str, subtitle: str, sections: Sequence[Section], *, notice: str = "") -> str:
     """The page. Names are data: they never become markup, in the browser or here."""
     here = files(__package__)
-    script = "\n".join((here / name).read_text(encoding="utf-8") for name in ("charts.js", "page.js"))
+    script = (here / "page.js").read_text(encoding="utf-8")
     # Inside a script element only "<" can end it; JSON allows it to be written otherwise.
     data = json.dumps({"sections": list(sections)}, allow_nan=False).replace("<", "\\u003c").replace("&", "\\u0026")
     return PAGE.format(

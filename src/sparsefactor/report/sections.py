@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..explained import solid_first
 from ..names import shown
-from ..plot.panels import STYLES, Panel
 from ..posterior.verdict import Level
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
 Section = dict[str, Any]
 
-MOST_HEATMAP_ROWS = 800
 MOST_ROWS = 300  # of the matrix of loadings
 ROWS_OF_A_FACTOR = 10  # where there are more
 LONGEST_NAME = 200  # characters
@@ -34,18 +32,6 @@ def verdict(title: str, level: Level, sentence: str, details: str, lines: Sequen
         "kind": "verdict", "title": title, "note": "", "level": level, "label": sentence, "text": details,
         "lines": list(lines),
     }  # fmt: skip
-
-
-def claims(title: str, rows: Sequence[Mapping[str, Any]], note: str = "") -> Section:
-    """rows: claim, and for plain and default a pair (whether it holds, or None; the words that say why)."""
-    words = {True: ("yes", "holds"), False: ("no", "does not hold"), None: ("open", "not decided")}
-
-    def cell(verdict: tuple[bool | None, str]) -> dict[str, str]:
-        kind, word = words[verdict[0]]
-        return {"kind": kind, "word": word, "text": verdict[1]}
-
-    listed = [{"claim": row["claim"], "plain": cell(row["plain"]), "default": cell(row["default"])} for row in rows]
-    return {"kind": "claims", "title": title, "note": note, "claims": listed}
 
 
 def table(title: str, rows: Sequence[Mapping[str, Any]], note: str = "") -> Section:
@@ -85,45 +71,6 @@ def loadings(title: str, frame: pandas.DataFrame, cutoff: float) -> Section:
         "kind": "table", "title": title, "note": note, "columns": [{"name": "feature", "number": False}, *columns],
         "rows": rows, "limit": len(rows),
     }  # fmt: skip
-
-
-def lines(title: str, panels: Sequence[Panel], labels: Sequence[Sequence[str]], note: str = "") -> Section:
-    """Panels over time; labels: for each panel, what each of its lines is called when hovered over."""
-    groups = list(dict.fromkeys(line.group for panel in panels for line in panel.lines))
-    styles = {}
-    for i, group in enumerate(groups):
-        color, dash = STYLES[i % len(STYLES)]
-        styles[group] = {"color": color, "dash": dash == "--"}
-    drawn = []
-    for panel, names in zip(panels, labels, strict=True):
-        shown = [
-            {
-                "group": line.group,
-                "label": name,
-                "marked": line.marked,
-                "x": [float(f"{v:.4g}") for v in line.x],
-                "y": [float(f"{v:.5g}") for v in line.y],
-            }
-            for line, name in zip(panel.lines, names, strict=True)
-        ]
-        drawn.append({"title": panel.title, "ylabel": panel.ylabel, "lines": shown, "levels": dict(panel.levels)})
-    return {"kind": "lines", "title": title, "note": note, "styles": styles, "panels": drawn}
-
-
-def heatmaps(title: str, panels: Mapping[str, ArrayLike], note: str = "") -> Section:
-    """Probabilities (n_features, n_factors), one panel each; many features are averaged in groups."""
-    drawn = []
-    for name, values in panels.items():
-        matrix = np.clip(np.asarray(values, dtype=np.float64), 0.0, 1.0)
-        per = -(-len(matrix) // MOST_HEATMAP_ROWS)
-        if per > 1:
-            starts = np.arange(0, len(matrix), per)
-            sizes = np.diff(np.append(starts, len(matrix)))
-            matrix = np.add.reduceat(matrix, starts, axis=0) / sizes[:, None]
-        shade = np.round(255 * matrix).astype(np.uint8)
-        rows, columns = shade.shape
-        drawn.append({"title": name, "rows": rows, "columns": columns, "per": per, "data": encoded(shade)})
-    return {"kind": "heatmaps", "title": title, "note": note, "panels": drawn}
 
 
 def factors(

@@ -13,6 +13,8 @@ from ..model import Prior
 from ..model.checks import inclusion_numbers
 from .simulation import Array
 
+ROUNDING = 1e-8  # by which entries of a correlation matrix may miss symmetry and ones
+
 
 def checked_probability(inclusion: ArrayLike) -> Array:
     values = inclusion_numbers(inclusion, "a number, a vector or a matrix")
@@ -35,14 +37,23 @@ def checked_matrix(name: str, given: ArrayLike, rows: int, rows_name: str) -> Ar
 
 def checked_correlation(given: ArrayLike, K: int) -> Array:
     """(K, K) of a correlation matrix, or of one number that all pairs of factors have."""
-    values = np.array(given, dtype=np.float64)
+    needed = f"factor_correlation must be a number or a symmetric ({K}, {K}) matrix with ones on its diagonal; "
+    remedy = "pass e.g. 0.3, or a correlation matrix such as np.corrcoef(...)"
+    try:
+        values = np.array(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{needed}got {given!r}; {remedy}") from None
+    if not np.isfinite(values).all():
+        raise ValueError(f"{needed}got an entry of {values[~np.isfinite(values)].flat[0]:g}; {remedy}")
     if values.ndim == 0:
         values = np.where(np.eye(K, dtype=bool), 1.0, values)
-    if values.shape != (K, K) or not np.array_equal(values, values.T) or np.any(np.diagonal(values) != 1.0):
-        raise ValueError(
-            f"factor_correlation must be a number or a symmetric ({K}, {K}) matrix with ones on its diagonal; got "
-            f"shape {values.shape}; pass a correlation matrix, e.g. np.corrcoef(...)"
-        )
+    if values.shape != (K, K):
+        raise ValueError(f"{needed}got shape {values.shape}; {remedy}")
+    if (off := np.abs(np.diagonal(values) - 1.0).max()) > ROUNDING:
+        raise ValueError(f"{needed}got a diagonal that is {off:.3g} away from one; {remedy}")
+    if (off := np.abs(values - values.T).max()) > ROUNDING:
+        raise ValueError(f"{needed}got entries that differ by {off:.3g} from those opposite; {remedy}")
+    values = np.where(np.eye(K, dtype=bool), 1.0, (values + values.T) / 2.0)
     least = np.linalg.eigvalsh(values).min()
     if not least > 0:
         raise ValueError(

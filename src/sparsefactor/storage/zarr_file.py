@@ -37,6 +37,7 @@ from .validation import (
 CHUNK_BYTES = 8_000_000  # of an array, before compression
 MAX_METADATA = 16_000_000  # bytes of the root's zarr.json: a few hundred for each array and restart
 LEVEL = 5  # of the compression
+ZIP_MARK = b"PK\x03\x04"  # the first bytes of a zip file that has members
 PERMISSIONS = 0o644 << 16  # of a member, where it is extracted
 LOCAL_HEADER = 30  # bytes of a zip member's own header, before its name
 
@@ -201,11 +202,13 @@ class ZarrFile:
         self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         weakref.finalize(self, os.close, self.descriptor)
         try:
+            begins = os.pread(self.descriptor, len(ZIP_MARK), 0)
             with os.fdopen(os.dup(self.descriptor), "rb") as file, zipfile.ZipFile(file) as archive:
                 self.members = check_listing(archive, os.fstat(self.descriptor).st_size)
                 root = self._metadata(archive)
         except (zipfile.BadZipFile, NotImplementedError, RuntimeError, UnicodeDecodeError, EOFError) as problem:
-            raise DamagedError(f"is damaged or cut short ({problem})") from problem
+            what = "is" if begins in (b"", ZIP_MARK) else "is not a sparsefactor result, or is"
+            raise DamagedError(f"{what} damaged or cut short ({problem})") from problem
         except OSError as problem:
             raise DamagedError(f"cannot be read ({problem})") from problem
         self.attributes, self.arrays, self.groups = check_metadata(root, self.members)
