@@ -227,7 +227,8 @@ def test_searches_on_workers_have_the_time_of_those_that_run_at_once(X, monkeypa
     """Of four chains two workers make two at a time, so that each has half of a third."""
     work = Work(monkeypatch, iteration=1.0)
     monkeypatch.setattr("sparsefactor.vi.trial.AT_ONCE", AT_ONCE)
-    data, prior = prepared(X, PRIOR, None, center=True, scale=False, covariates=None, covariate_loadings="flat")
+    settings = {"center": True, "scale": False, "covariates": None, "covariate_loadings": "flat"}
+    data, prior = prepared(X, PRIOR, None, None, **settings)
     asked = []
 
     class Jobs:
