@@ -252,12 +252,13 @@ def test_modules_drawn_from_the_prior_are_found_again():
         expected = sim.module_rate[m]
         error = 5 * np.sqrt(expected * (1 - expected) / rows.sum()) + 0.02
         assert np.all(np.abs(sim.inclusion[rows].mean(axis=0) - expected) < error)
-    p = sf.fit_vi(sim.X, sf.Prior(n_factors=4, inclusion=sf.Beta(1, 1), n_modules=3))
+    found = {"n_factors": 4, "inclusion": sf.Beta(1, 1), "factor_correlation": "none"}
+    p = sf.fit_vi(sim.X, sf.Prior(n_modules=3, **found))
     second, first = np.argsort(np.bincount(sim.module))[-2:]  # 77 and 313 features
     label = p.module_prob.argmax(axis=1)
     assert np.mean(label[sim.module == first] == 0) > 0.95
     assert np.mean(label[sim.module == second] == 1) > 0.8
-    plain = sf.fit_vi(sim.X, sf.Prior(n_factors=4, inclusion=sf.Beta(1, 1)))
+    plain = sf.fit_vi(sim.X, sf.Prior(**found))
     assert sf.score(p, sim)["z_accuracy"] > sf.score(plain, sim)["z_accuracy"] + 0.005
 
 

@@ -98,7 +98,7 @@ def test_transform_follows_the_formula_for_any_missing_pattern():
         seen = ~np.isnan(X[j])
         L, tau = p.loadings_mean[seen], p.noise_precision_mean[seen]
         D = (L.T * tau) @ L + np.diag(tau @ p.loadings_sd[seen] ** 2)
-        V = np.linalg.inv(np.eye(2) + D)
+        V = np.linalg.inv(np.linalg.inv(p.factor_correlation_mean) + D)
         np.testing.assert_allclose(mean[j], V @ (L.T * tau) @ (X[j] - p.labels.offset)[seen], rtol=1e-10)
         np.testing.assert_allclose(sd[j], np.sqrt(np.diag(V)), rtol=1e-10)
 
@@ -189,7 +189,8 @@ def test_a_samples_own_noise_is_integrated_out():
 def test_covariance_is_that_of_draws_from_q():
     p = vi_fit("feature", "joint")
     L, tau = loading_draws(p, 20_000, np.random.default_rng(0))
-    expected = np.einsum("sik,slk->il", L, L) / len(L) + np.diag((1 / tau).mean(axis=0))
+    expected = np.einsum("sik,km,slm->il", L, p.factor_correlation_mean, L, optimize=True) / len(L)
+    expected += np.diag((1 / tau).mean(axis=0))
     np.testing.assert_allclose(p.covariance(), expected, atol=0.02 * np.abs(expected).max())
 
 
@@ -198,7 +199,9 @@ def test_covariance_of_draws_is_their_mean():
     posterior = mc.draws["posterior"].to_dataset().stack(s=("chain", "draw"))
     L = posterior["loadings"].transpose("s", "feature", "factor").values
     tau = posterior["noise_precision"].values
-    expected = np.einsum("sik,slk->il", L, L) / len(L) + np.eye(30) * np.mean(1 / tau)
+    phi = posterior["factor_correlation"].transpose("s", "other_factor", "factor").values
+    assert np.ptp(phi[:, 0, 1]) > 0.1
+    expected = np.einsum("sik,skm,slm->il", L, phi, L, optimize=True) / len(L) + np.eye(30) * np.mean(1 / tau)
     np.testing.assert_allclose(mc.covariance(), expected, rtol=1e-9, atol=1e-9)
 
 
@@ -217,7 +220,7 @@ def test_sample_density_with_noise_by_sample_averages_over_its_prior():
     p = vi_fit("sample", "joint")
     X = holes(simulated(seed=9).X)[:1]
     seen = ~np.isnan(X[0])
-    base = p.loadings_mean @ p.loadings_mean.T + np.diag(np.sum(p.loadings_sd**2, axis=1))
+    base = p.loadings_mean @ p.factor_correlation_mean @ p.loadings_mean.T + np.diag(np.sum(p.loadings_sd**2, axis=1))
     # The rate is left out, and so is in units of the sample.
     a, b = p.prior.noise_shape, RELATIVE_NOISE_RATE * np.mean((X[0] - p.labels.offset)[seen] ** 2)
 
@@ -238,7 +241,8 @@ def test_sample_density_of_draws_is_the_mean_of_densities():
     terms = []
     for t in range(400):
         L, tau = posterior["loadings"].values[0, t], posterior["noise_precision"].values[0, t]
-        C = (L @ L.T + np.diag(1 / tau))[np.ix_(seen, seen)]
+        phi = posterior["factor_correlation"].values[0, t]
+        C = (L @ phi @ L.T + np.diag(1 / tau))[np.ix_(seen, seen)]
         terms.append(multivariate_normal(mc.labels.offset[seen], C).logpdf(X[0, seen]))
     np.testing.assert_allclose(mc.log_density(X), [np.logaddexp.reduce(terms) - np.log(400)], rtol=1e-8)
 
@@ -332,8 +336,9 @@ def test_sd_of_new_samples_has_signal_and_noise_draw_by_draw():
     seen = ~np.isnan(X[j])
     posterior = mc.draws["posterior"].to_dataset().stack(s=("chain", "draw")).transpose("s", ...)
     means, variances = [], []
-    for L, tau in zip(posterior["loadings"].values, posterior["noise_precision"].values, strict=True):
-        V = np.linalg.inv(np.eye(2) + (L[seen].T * tau[seen]) @ L[seen])
+    drawn = [posterior[name].values for name in ("loadings", "noise_precision", "factor_correlation")]
+    for L, tau, phi in zip(*drawn, strict=True):
+        V = np.linalg.inv(np.linalg.inv(phi) + (L[seen].T * tau[seen]) @ L[seen])
         means.append(L[i] @ V @ (L[seen].T * tau[seen]) @ (X[j] - mc.labels.offset)[seen])
         variances.append(L[i] @ V @ L[i] + 1 / tau[i])
     np.testing.assert_allclose(values[j, i], np.mean(means) + mc.labels.offset[i], rtol=1e-9)

@@ -284,7 +284,7 @@ def test_draws_beyond_the_checkpoint_are_written_again(tmp_path, whole, monkeypa
         ({"n_warmup": 21}, r"has n_warmup=20; got n_warmup=21"),
         ({"seed": 6}, r"has seed=5; got seed=6"),
         ({"n_chains": 2}, r"has n_chains=3; got n_chains=2"),
-        ({"moves": ()}, r"has moves=\['scale', 'rotation', 'shear', 'column', 'noise'\]; got moves=\[\]"),
+        ({"moves": ()}, r"has moves=\['rotation', 'shear', 'column', 'noise'\]; got moves=\[\]"),
         ({"init": "varimax"}, r"has init='random'; got init='varimax'"),
         ({"backend": "reference"}, r"has backend='cpu'; got backend='reference'; pass backend='cpu'"),
         ({"precision": "double"}, r"has precision='single'; got precision='double'"),

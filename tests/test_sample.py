@@ -257,14 +257,17 @@ def test_starts_and_chains_share_one_engine(easy, monkeypatch, init, modules):
 
 
 def test_moves_that_the_engine_has_not_are_refused_or_left_out(easy):
-    by_sample = replace(PRIOR, noise="sample")
+    own = replace(PRIOR, factor_correlation="none")
+    by_sample = replace(own, noise="sample")
     with pytest.raises(ValueError, match=r"for 'cpu' .*; got 'noise'; leave it out"):
         sf.sample(easy.X, by_sample, **SHORT, moves=["scale", "noise"])
-    made, whole = (sf.sample(easy.X, prior, **SHORT).record["settings"]["moves"] for prior in (by_sample, PRIOR))
+    made, whole = (sf.sample(easy.X, prior, **SHORT).record["settings"]["moves"] for prior in (by_sample, own))
     assert whole == [*made, "noise"]
+    with pytest.raises(ValueError, match=r"for 'cpu' .*; got 'scale'; leave it out"):
+        sf.sample(easy.X, PRIOR, **SHORT, moves=["scale"])
     X = easy.X.copy()
     X[0, 0] = np.nan
-    assert sf.sample(X, PRIOR, **SHORT).record["settings"]["moves"] == whole
+    assert sf.sample(X, own, **SHORT).record["settings"]["moves"] == whole
 
 
 def test_numpy_numbers_are_numbers(easy, tmp_path):

@@ -26,7 +26,7 @@ SETTINGS = [
 
 def cavi_for(noise, inclusion, joint, missing, correlation="none", **size) -> CAVI:
     data = small_data(missing=missing, **size)
-    prior = prior_for(2, inclusion=inclusion, noise=noise, factor_correlation=correlation, **MILD)
+    prior = prior_for(2, inclusion=inclusion, noise=noise, correlation=correlation, **MILD)
     return CAVI(data, prior, ReferenceEngine(data, prior), joint=joint)
 
 

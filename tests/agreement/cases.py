@@ -51,7 +51,7 @@ def make_case(
         gone[np.arange(N), rng.integers(G, size=N)] = False
         X[gone] = np.nan
     inclusion = rng.uniform(0.05, 0.6, (G, K)) if per_row else rng.uniform(0.05, 0.6, K)
-    rates = {"noise_rate": 1e-3 * scale**2, "loading_rate": 1e-3, "settled": True}
+    rates = {"noise_rate": 1e-3 * scale**2, "loading_rate": 1e-3, "settled": True, "factor_correlation": "none"}
     labels = np.arange(G) % groups if groups > 1 else None
     prior = Prior(n_factors=K, inclusion=inclusion, noise=noise, groups=labels, **rates)
     weight = {"feature": np.ones(N), "shared": np.full(N, 1.7), "sample": rng.uniform(0.5, 3.0, N)}[noise]

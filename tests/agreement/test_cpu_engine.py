@@ -37,7 +37,7 @@ def test_any_number_of_threads_gives_the_same_bits(shape: str) -> None:
         assert len(cpu.vi_rounds[0].parts) == n_threads
         rows, sums = cpu.vi_row_pass(vi_rows(case), message)
         draw, draw_sums = cpu.gibbs_row_pass(gibbs_rows(case), message, cpu.row_noise((3, 4), 5))
-        F = cpu.gibbs_activations(draw_sums, case.weight, np.ones((K, N)))
+        F = cpu.gibbs_activations(draw_sums, case.weight, np.eye(K), np.ones((K, N)))
         results.append((*rows, *sums, *draw, *draw_sums, F, *cpu.vi_activations(columns, sums, case.weight)))
     assert same_bits(results[0], results[1])
     assert same_bits(results[0], results[2])
@@ -105,7 +105,7 @@ def test_inputs_are_not_modified() -> None:
     sums_before = [np.copy(array) for array in sums]
     cpu.vi_activations(columns, sums, case.weight)
     cpu.gibbs_row_pass(draw, message, cpu.row_noise((1, 2), 3))
-    cpu.gibbs_activations(sums, case.weight, np.ones((K, N)))
+    cpu.gibbs_activations(sums, case.weight, np.eye(K), np.ones((K, N)))
     assert same_bits(inputs, before)
     assert same_bits(sums, sums_before)
 

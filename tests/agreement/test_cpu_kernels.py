@@ -112,8 +112,11 @@ def test_gibbs_agrees(engine, shape: str, noise: str, per_row: bool, groups: int
         assert_close(actual.L, expected.L, "L")
         assert_close(actual.tau, expected.tau, "tau")
         assert_sums_close(sums, expected_sums)
-        F = cpu.gibbs_activations(sums, case.weight, normal)
-        assert_close(F, oracle.gibbs_activations(expected_sums, case.weight, normal), "F", 1e-8)
+        K = len(case.F)
+        learnt = random_correlation(K, np.random.default_rng(5)) if K > 1 else np.eye(1)
+        for prior in (np.eye(K), np.linalg.inv(learnt)):
+            F = cpu.gibbs_activations(sums, case.weight, prior, normal)
+            assert_close(F, oracle.gibbs_activations(expected_sums, case.weight, prior, normal), "F", 1e-8)
         rows = actual
 
 

@@ -89,7 +89,7 @@ def test_moves_open_the_same_rows():
     case, sparse, dense = pair()
     rows, K = gibbs_rows(case), case.prior.K
     columns = GibbsColumns(case.F, np.ones(K), case.logit, case.weight, np.full(K, 1.3))
-    opened = [engine._open(rows, columns)[1][0].B for engine in (sparse, dense)]
+    opened = [engine.open_move(rows, columns).blocks[0].B for engine in (sparse, dense)]
     assert_close(*opened, "B")
     stream = RowStream(np.uint64(1), np.uint64(2), np.uint64(3))
     noise = PrecisionNoise(5, 30, stream, np.random.default_rng(0).standard_normal(case.F.shape))

@@ -42,7 +42,7 @@ def test_other_settings_are_other_units(tmp_path) -> None:
 
 def test_changed_defaults_are_other_units(monkeypatch) -> None:
     before = {unit.key for unit in simulated.plan(simulated.LEVELS["quick"])}
-    monkeypatch.setitem(sf.sample.__kwdefaults__, "moves", ("scale",))
+    monkeypatch.setitem(sf.sample.__wrapped__.__kwdefaults__, "moves", ("scale",))
     after = {unit.key for unit in simulated.plan(simulated.LEVELS["quick"])}
     assert len(before - after) == 3  # the default chains, at each snr
 

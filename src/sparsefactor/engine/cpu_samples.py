@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import NUMPY
 from ..data import Data
 from ..data.tiles import Tree
 from ..kernels.contract import Array, Sums, VIColumns
-from ..kernels.correlation import prior_precision
 from ..kernels.cpu import columns as column_kernels
 from ..kernels.cpu import sample_lanes
+from ..kernels.cpu.correlation import prior_precision
 from ..kernels.cpu.lanes import LANES
 from ..kernels.cpu.packed import packed_size
 from ..kernels.cpu.shares import add_shares, gibbs_shares, unpack_shares
@@ -56,7 +55,9 @@ class CpuSamples:
     def vi_activations(self, columns: VIColumns, sums: Sums, weight: Array) -> tuple[Array, Array]:
         K, N = columns.f_mean.shape
         mean = np.empty((K, N))
-        prior = prior_precision(columns, NUMPY)
+        prior = np.empty((K, K))
+        phi = np.ascontiguousarray(columns.phi, dtype=np.float64).reshape(len(columns.phi), -1)
+        prior_precision(phi, float(len(phi)), prior)
         common = (sums.LY, sums.LL, sums.LL_share, weight, prior)
         if columns.f_var.ndim == 2:
             variance = np.empty((K, N))
