@@ -104,12 +104,23 @@ OTHER_NAMES = {
     "warmup": "n_warmup",
     "burn_in": "n_warmup",
 }
+OF_THE_PRIOR = (
+    "factor_correlation",
+    "factor_names",
+    "groups",
+    "loading_rate",
+    "loading_shape",
+    "n_modules",
+    "noise",
+    "noise_rate",
+    "noise_shape",
+)
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def with_name_hints(function: Callable[P, R], name: str = "") -> Callable[P, R]:
-    """Make the error for an argument as other packages name it say how it is called here."""
+    """Make the error for an argument of the prior, or as other packages name it, say what to pass here."""
     known = inspect.signature(function).parameters
 
     @functools.wraps(function)
@@ -120,6 +131,11 @@ def with_name_hints(function: Callable[P, R], name: str = "") -> Callable[P, R]:
                 raise TypeError(
                     f"{name or function.__name__}() has no argument {given}; it is called {own} here: pass "
                     f"{own}={value!r}"
+                )
+            if given not in known and given in OF_THE_PRIOR and "prior" in known:
+                raise TypeError(
+                    f"{name or function.__name__}() has no argument {given}; it is a setting of the prior: pass "
+                    f"prior=sparsefactor.Prior(n_factors=..., {given}={value!r})"
                 )
         return function(*args, **kwargs)
 
