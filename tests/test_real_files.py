@@ -85,6 +85,7 @@ def test_qualtrics(tmp_path) -> None:
     assert list(p.feature_names) == ITEMS
     question = asked(tmp_path / "survey.csv")
     assert "columns StartDate, Status, Finished and 3 more hold text" in question
+    assert "; if ResponseId names the rows, pass --index ResponseId" in question
     answer = question.partition("--drop ")[2].split()[0]
     assert "7: Progress" in fit(tmp_path / "survey.csv", "--drop", answer)
 
