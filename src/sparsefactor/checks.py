@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -137,6 +138,8 @@ def with_name_hints(function: Callable[P, R], name: str = "") -> Callable[P, R]:
                     f"{name or function.__name__}() has no argument {given}; it is a setting of the prior: pass "
                     f"prior=sparsefactor.Prior(n_factors=..., {given}={value!r})"
                 )
+            if given not in known and (near := get_close_matches(given, known, 1, 0.8)):
+                raise TypeError(f"{name or function.__name__}() has no argument {given}; did you mean {near[0]}?")
         return function(*args, **kwargs)
 
     return call
