@@ -15,7 +15,26 @@ if TYPE_CHECKING:
 
 # Of files that are no tables, or none that are written: a folder of such a name is a mistake.
 OTHER_SUFFIXES = frozenset(
-    ".doc .docx .feather .h5 .h5ad .html .json .ods .pdf .rds .sav .sf .tab .txt .xls .xlsm .zarr .zip".split()
+    [
+        ".doc",
+        ".docx",
+        ".feather",
+        ".h5",
+        ".h5ad",
+        ".html",
+        ".json",
+        ".ods",
+        ".pdf",
+        ".rds",
+        ".sav",
+        ".sf",
+        ".tab",
+        ".txt",
+        ".xls",
+        ".xlsm",
+        ".zarr",
+        ".zip",
+    ]
 )
 ON_DEMAND = ("reconstruction",)  # as large as the data
 
