@@ -137,6 +137,8 @@ def test_rows_are_matched_by_name(vi, metadata) -> None:
     assert len(vi.associate(metadata["age"]).table) == int((~vi.empty).sum())
     with pytest.raises(ValueError, match=r"metadata must have a row for every sample; 'person 0' .*metadata\.reindex"):
         vi.associate(metadata.drop(index="person 0"))
+    with pytest.raises(ValueError, match="metadata must have one row for each sample; 'person 1' has 2"):
+        vi.associate(pd.concat([metadata, metadata.iloc[[1]]]))
     with pytest.raises(ValueError, match="metadata must have a row for each of the 80 samples; got 3"):
         vi.associate({"a": [1, 2, 3]})
     with pytest.raises(ValueError, match="metadata must have at least one column"):

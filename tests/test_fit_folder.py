@@ -417,7 +417,7 @@ def test_another_engine_state_is_not_resumed_from_a_changed_checkpoint(tmp_path,
 
     def changed(self, name):
         found = real(self, name)
-        return found._replace(arrays=found.arrays | {"0/state/rows/mu": found.arrays["0/state/rows/mu"] + 1.0})
+        return found._replace(arrays=found.arrays | {"0/state/rows/mu": found.arrays["0/state/rows/mu"] + 1e-3})
 
     monkeypatch.setattr(Folder, "latest", changed)
     found = sf.fit_vi(X, **own)

@@ -226,6 +226,10 @@ def test_bad_settings_are_refused(easy, options, message):
 def test_what_is_not_a_prior_or_a_flag_is_refused(easy):
     with pytest.raises(TypeError, match="prior must be a Prior; got 4; pass n_factors=4, or"):
         sf.fit_vi(easy.X, 4)
+    with pytest.raises(TypeError, match=r"fit_vi\(\) has no argument factor_correlation; it is a setting of the prior"):
+        sf.fit_vi(easy.X, n_factors=2, factor_correlation="none")
+    with pytest.raises(TypeError, match=r"fit_vi\(\) has no argument n_factor; did you mean n_factors\?"):
+        sf.fit_vi(easy.X, n_factor=2)
     with pytest.raises(TypeError, match="race must be True or False; got 'no'"):
         sf.fit_vi(easy.X, PRIOR, race="no")
 

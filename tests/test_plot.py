@@ -404,6 +404,9 @@ def test_nothing_but_empty_factors_can_be_drawn() -> None:
     assert p.empty.all()
     for draw in (plot.heatmap, plot.top_loadings, plot.activations, plot.scatter, plot.variance_explained):
         rendered(draw(p))
+    ax = plot.factor_correlation(p)
+    rendered(ax)
+    assert ax.get_title() == "Correlations of the factors (all are empty)"
 
 
 def test_colours_have_contrast() -> None:

@@ -85,6 +85,7 @@ def test_qualtrics(tmp_path) -> None:
     assert list(p.feature_names) == ITEMS
     question = asked(tmp_path / "survey.csv")
     assert "columns StartDate, Status, Finished and 3 more hold text" in question
+    assert "; if ResponseId names the rows, pass --index ResponseId" in question
     answer = question.partition("--drop ")[2].split()[0]
     assert "7: Progress" in fit(tmp_path / "survey.csv", "--drop", answer)
 
@@ -241,6 +242,36 @@ def test_hints_at_scale_and_at_columns_that_describe_samples(tmp_path) -> None:
     wide = frame[ITEMS].astype(float) * ([1] * 5 + [100])
     assert len(hints(wide, scale=False)) == 1
     assert not hints(wide, scale=True)
+    same = frame[ITEMS].astype(float).assign(A2=1.0)
+    assert hints(same, scale=True) == [
+        "A2 has the same value in every row and cannot belong to a factor; pass drop=['A2'] to leave such columns out"
+    ]
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-8-sig", "utf-16"])
+def test_impute_keeps_the_encoding(tmp_path, encoding) -> None:
+    rows = [list(map(str, row)) for row in likert().tolist()]
+    rows[3][2] = ""
+    path, filled = tmp_path / "X.csv", tmp_path / "filled.csv"
+    path.write_text("\n".join(";".join(row) for row in [[f"Größe {i}" for i in ITEMS], *rows]), encoding=encoding)
+    fit(path, *(("--encoding", encoding) if encoding == "cp1252" else ()))
+    assert invoke("impute", tmp_path / "p.sf", path, "--out", filled).exit_code == 0
+    start = "Größe A1".encode(encoding)
+    assert filled.read_bytes().startswith(start)
+    assert path.read_bytes().startswith(start)
+    assert invoke("transform", tmp_path / "p.sf", filled, "--out", tmp_path / "scores.csv").exit_code == 0
+
+
+def test_a_byte_order_mark_decides_against_the_remembered_encoding(tmp_path) -> None:
+    text = "\n".join(";".join(map(str, row)) for row in [[f"Größe {i}" for i in ITEMS], *likert().tolist()])
+    old, new = tmp_path / "old.csv", tmp_path / "new.csv"
+    old.write_text(text, encoding="cp1252")
+    new.write_text(text, encoding="utf-8-sig")
+    fit(old, "--encoding", "cp1252")
+    for path in (old, new):
+        done = invoke("transform", tmp_path / "p.sf", path, "--out", path.with_suffix(".scores.csv"))
+        assert done.exit_code == 0, done.output
+    assert old.with_suffix(".scores.csv").read_text() == new.with_suffix(".scores.csv").read_text()
 
 
 # ---- what a result remembers ------------------------------------------------------------------------------------

@@ -254,6 +254,12 @@ def test_loadings_of_every_factor(vi) -> None:
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [
         GENES[i] for i in np.argsort(-np.abs(vi.loadings_mean[:, 0]))[:4]
     ]
+    for few in (figure, vi.plot.loadings([2])):
+        few.canvas.draw()
+        for text in [ax.title for ax in few.axes] + [few._supxlabel]:
+            extent = text.get_window_extent()
+            assert extent.x0 >= 0
+            assert extent.x1 <= few.bbox.width
     assert len(vi.plot.loadings([2]).axes) == 1
     with pytest.raises(ValueError, match="factors must name at least one factor"):
         vi.plot.loadings([])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -104,12 +105,23 @@ OTHER_NAMES = {
     "warmup": "n_warmup",
     "burn_in": "n_warmup",
 }
+OF_THE_PRIOR = (
+    "factor_correlation",
+    "factor_names",
+    "groups",
+    "loading_rate",
+    "loading_shape",
+    "n_modules",
+    "noise",
+    "noise_rate",
+    "noise_shape",
+)
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def with_name_hints(function: Callable[P, R], name: str = "") -> Callable[P, R]:
-    """Make the error for an argument as other packages name it say how it is called here."""
+    """Make the error for an argument of the prior, or as other packages name it, say what to pass here."""
     known = inspect.signature(function).parameters
 
     @functools.wraps(function)
@@ -121,6 +133,13 @@ def with_name_hints(function: Callable[P, R], name: str = "") -> Callable[P, R]:
                     f"{name or function.__name__}() has no argument {given}; it is called {own} here: pass "
                     f"{own}={value!r}"
                 )
+            if given not in known and given in OF_THE_PRIOR and "prior" in known:
+                raise TypeError(
+                    f"{name or function.__name__}() has no argument {given}; it is a setting of the prior: pass "
+                    f"prior=sparsefactor.Prior(n_factors=..., {given}={value!r})"
+                )
+            if given not in known and (near := get_close_matches(given, known, 1, 0.8)):
+                raise TypeError(f"{name or function.__name__}() has no argument {given}; did you mean {near[0]}?")
         return function(*args, **kwargs)
 
     return call

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,6 +163,13 @@ def matching_rows(index: Any, sample_names: NDArray[Any], what: str) -> list[int
     place = {str(name): at for at, name in enumerate(index)}
     lacking = [str(name) for name in sample_names if str(name) not in place]
     if not lacking:
+        if len(place) < len(index):
+            count = Counter(str(name) for name in index)
+            if several := [str(name) for name in sample_names if count[str(name)] > 1]:
+                raise ValueError(
+                    f"{what} must have one row for each sample; {shown(several[0])!r} has {count[several[0]]} "
+                    f"({len(several)} such in all); keep one of them"
+                )
         return [place[str(name)] for name in sample_names]
     if list(index) == list(range(len(index))):
         return None

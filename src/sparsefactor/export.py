@@ -14,8 +14,28 @@ if TYPE_CHECKING:
     import pandas
 
 # Of files that are no tables, or none that are written: a folder of such a name is a mistake.
-OTHER_SUFFIXES = (".doc", ".docx", ".feather", ".h5", ".h5ad", ".html", ".json", ".ods", ".pdf", ".rds", ".sav", ".sf")
-OTHER_SUFFIXES += (".tab", ".txt", ".xls", ".xlsm", ".zarr", ".zip")
+OTHER_SUFFIXES = frozenset(
+    [
+        ".doc",
+        ".docx",
+        ".feather",
+        ".h5",
+        ".h5ad",
+        ".html",
+        ".json",
+        ".ods",
+        ".pdf",
+        ".rds",
+        ".sav",
+        ".sf",
+        ".tab",
+        ".txt",
+        ".xls",
+        ".xlsm",
+        ".zarr",
+        ".zip",
+    ]
+)
 ON_DEMAND = ("reconstruction",)  # as large as the data
 
 

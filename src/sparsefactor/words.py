@@ -73,7 +73,10 @@ def correlation_sentence(p: VIPosterior | MCMCPosterior) -> str:
         return ""
     among = np.tril(np.asarray(p.factor_correlation_mean)[np.ix_(used, used)], -1)
     k, l = np.unravel_index(np.argmax(np.abs(among)), among.shape)
-    return f"Strongest correlation between factors: {among[k, l]:.2f} (factors {used[l] + 1} and {used[k] + 1})."
+    text = f"Strongest correlation between factors: {among[k, l]:.2f} (factors {used[l] + 1} and {used[k] + 1})."
+    if p.record.get("search", {}).get("early"):
+        text += " A default fit understates correlations; refine or sample estimates them."
+    return text
 
 
 def how(p: Any) -> str:

@@ -86,7 +86,10 @@ def write_filled(table: Table, values: NDArray[np.float64], out: Path) -> None:
     elif parsed.dialect is not None and suffix in (".csv", ".tsv"):
         same = suffix in [ending.lower() for ending in table.path.suffixes]
         other = "\t" if suffix == ".tsv" else ";" if parsed.dialect.numbers.decimal == "," else ","
-        with replacing(out, suffix=suffix) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        with (
+            replacing(out, suffix=suffix) as temporary,
+            temporary.open("w", newline="", encoding=parsed.encoding) as file,
+        ):
             file.writelines(parsed.lead)
             writer = csv.writer(file, delimiter=parsed.dialect.sep if same else other, lineterminator="\n")
             writer.writerows(filled_records(table, whole))

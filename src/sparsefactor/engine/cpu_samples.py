@@ -56,7 +56,7 @@ class CpuSamples:
         K, N = columns.f_mean.shape
         mean = np.empty((K, N))
         prior = np.empty((K, K))
-        phi = np.ascontiguousarray(columns.phi, dtype=np.float64).reshape(len(columns.phi), -1)
+        phi = np.ascontiguousarray(columns.phi) if len(columns.phi) else np.zeros((0, 0))
         prior_precision(phi, float(len(phi)), prior)
         common = (sums.LY, sums.LL, sums.LL_share, weight, prior)
         if columns.f_var.ndim == 2:

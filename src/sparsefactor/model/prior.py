@@ -53,7 +53,9 @@ class Prior:
         Known groups of features (views): each has its own slab precision and, if it is learnt, inclusion probability
         for every factor (1.10). By position, or by feature names. One group is the same as none.
     factor_names : (n_factors,) names, optional
-        Names of known factors; by default the columns of inclusion if that is a frame, as `annotate` returns it.
+        Names of known factors, that is, of columns of inclusion; by default those of inclusion if it is a frame, as
+        `annotate` returns it. Where inclusion is the same for all factors, they get the names in the order of their
+        variance.
     noise : "feature", "shared" or "sample"
         One noise precision per feature (the paper's), one in all, or one per sample. The latter two take features to
         be equally noisy: fit with scale=True unless they are.

@@ -47,6 +47,6 @@ def factor_correlation(p: Any, *, ax: Axes | None = None) -> Axes:
             ax.text(l, k, f"{values[k, l]:.2f}", ha="center", va="center", fontsize=8, color=color)
     ax.set_xlabel("factor")
     ax.set_ylabel("factor")
-    ax.set_title("Correlations of the factors")
+    ax.set_title("Correlations of the factors" + (" (all are empty)" if np.all(p.empty) else ""))
     ax.figure.colorbar(image, ax=ax, label="correlation", shrink=0.8)
     return ax

@@ -50,13 +50,14 @@ def loadings(p: Any, factors: Iterable[int] | None = None, *, n: int = 10) -> Fi
     axes = figure.subplots(down, across, squeeze=False).ravel()
     for ax, k in zip(axes, chosen, strict=False):
         top_loadings(p, int(k) + 1, n=n, ax=ax)
-        ax.title.set_fontsize("medium")
+        ax.set_title(ax.get_title().replace(" of the variance)", ")"), fontsize="medium")  # no panel has more room
         ax.set_xlabel("")
         if ax.get_legend() is not None:
             ax.get_legend().remove()
     for ax in axes[len(chosen) :]:
         ax.set_axis_off()
-    figure.supxlabel("loading, ± 2 standard deviations; open circles: not included (p ≤ 0.5)", fontsize="small")
+    said = "loading, ± 2 standard deviations", "open circles: not included (p ≤ 0.5)", "in brackets: share of variance"
+    figure.supxlabel(("; " if across == ACROSS else "\n").join(said), fontsize="small")
     return figure
 
 

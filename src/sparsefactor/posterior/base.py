@@ -173,8 +173,9 @@ class Posterior(Asking):
         Returns
         -------
         pandas.DataFrame
-            Columns name (where the prior names factors), features (how many are included), strongest (the names of
-            those with the largest loadings, "-" before negative ones), share_of_variance (see `variance_explained`),
+            Columns name (where the prior names factors), features (how many are included), salient (how many have a
+            standardised loading of at least 0.3), strongest (the names of those with the largest loadings, "-" before
+            negative ones), share_of_variance (see `variance_explained`),
             stability (of variational inference: the share of the other restarts that found the factor) or r_hat (of
             draws: the worst of what belongs to the factor), and, where a few samples have nearly all of a factor,
             dominated_by (their names).

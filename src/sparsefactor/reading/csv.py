@@ -108,19 +108,23 @@ def extent(path: Path, limit: int) -> Extent:
     return Extent(max(ends, returns) + (run > 1), longest)
 
 
+def encoding_of(path: Path, encoding: str | None) -> str:
+    """The encoding of a file: what its byte order mark says, else the one that was given, else UTF-8."""
+    with unpacked(path) as file:
+        start = file.read(4)
+    return next((name for mark, name in MARKS.items() if start.startswith(mark)), encoding or "utf-8")
+
+
 @contextmanager
 def text_of(path: Path, encoding: str | None) -> Iterator[io.TextIOWrapper]:
     """The text of a file; line ends are left to who reads."""
-    marked = "utf-8"
+    found = encoding_of(path, encoding)
     try:
-        with unpacked(path) as file:
-            start = file.read(4)
-        marked = next((name for mark, name in MARKS.items() if start.startswith(mark)), marked)
-        with unpacked(path) as file, io.TextIOWrapper(file, encoding=encoding or marked, newline="") as text:
+        with unpacked(path) as file, io.TextIOWrapper(file, encoding=found, newline="") as text:
             yield text
     except UnicodeError as problem:
         raise ValueError(
-            f"text must be readable in its encoding; {path.name} is not in {encoding or marked} ({problem}); "
+            f"text must be readable in its encoding; {path.name} is not in {found} ({problem}); "
             "pass encoding='cp1252' (Windows), 'latin-1' or another"
         ) from None
     except LookupError:
@@ -170,6 +174,7 @@ def read_csv(path: Path, choices: Choices) -> Parsed:
         dialect=dialect,
         lead=tuple(head[: dialect.skip]),
         records=partial(_records_as_written, path, dialect, choices.encoding),
+        encoding=encoding_of(path, choices.encoding),
     )
 
 

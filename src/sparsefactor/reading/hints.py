@@ -35,6 +35,10 @@ def hints(frame: pandas.DataFrame, scale: bool) -> list[str]:
             found.append(f"{listed(odd)} {seem} the samples; pass drop={odd[:20]} to leave such columns out")
     with np.errstate(all="ignore"):
         spread = frame.std(ddof=0).to_numpy()
+    constant = [titles[j] for j in np.flatnonzero(spread == 0)] if len(values) > 1 else []
+    if constant and len(constant) < len(titles):
+        same = f"{listed(constant)} {'has' if len(constant) == 1 else 'have'} the same value in every row"
+        found.append(f"{same} and cannot belong to a factor; pass drop={constant[:20]} to leave such columns out")
     varies = np.flatnonzero(np.isfinite(spread) & (spread > 0))
     if not scale and len(varies) > 1:
         low, high = varies[np.argmin(spread[varies])], varies[np.argmax(spread[varies])]

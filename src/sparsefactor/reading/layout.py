@@ -15,7 +15,7 @@ from ..words import plural
 from .header import Records, check_title_lines, extra_header_lines, has_header
 from .names import listed, shown
 from .numeric import NumberFormat
-from .row_names import names_rows, orientation_question
+from .row_names import is_label, names_rows, orientation_question
 
 if TYPE_CHECKING:
     from .table import Choices
@@ -117,7 +117,11 @@ def choose_columns(
     kept = [j for j in kept if j != index]
     texts = {j: None for j in kept if (_is_text(columns[j], numbers) if text is None else j in text)}
     if texts:
-        questions.append(_text_question(layout, kept, list(texts), columns[next(iter(texts))], numbers, file))
+        question = _text_question(layout, kept, list(texts), columns[next(iter(texts))], numbers, file)
+        named = [layout.title(j) for j in texts if titles and is_label(titles[j]) and _all_differ(columns[j])]
+        if named and index is None and choices.index is not False:
+            question += f"; if {shown(named[0])} names the rows, pass index={named[0]!r}"
+        questions.append(question)
         kept = [j for j in kept if j not in texts]
     if not kept:
         raise ValueError(
@@ -153,6 +157,10 @@ def _text_question(
     runs = [list(run) for is_text, run in groupby(kept, lambda j: j in inside) if not is_text]
     longest = max(runs, key=len)
     return said + f"pass those to be used, e.g. columns='{layout.title(longest[0])}:{layout.title(longest[-1])}'"
+
+
+def _all_differ(cells: Sequence[str]) -> bool:
+    return len(set(cells)) == len(cells)
 
 
 def _is_text(cells: Sequence[str], numbers: NumberFormat) -> bool:

@@ -24,8 +24,9 @@ class Parsed:
 
     values: NaN where missing. rows, columns: names, None where the file has none. index: the title of the column of
     names. questions: what the caller must decide before the table can be used. notes: what was done without asking.
-    kept: places of the columns of numbers in the file. n_header, dialect, lead (lines before the header), records (of
-    text and sheets), frame (of other files): what it takes to write the file again with entries filled in.
+    kept: places of the columns of numbers in the file. n_header, dialect, lead (lines before the header), encoding
+    and records (of text and sheets), frame (of other files): what it takes to write the file again with entries filled
+    in.
     """
 
     values: NDArray[np.float64]
@@ -39,6 +40,7 @@ class Parsed:
     n_header: int = 0
     dialect: Any = None
     lead: tuple[str, ...] = ()
+    encoding: str = "utf-8"
     records: Callable[[], list[list[str]]] | None = field(default=None, repr=False)
     frame: pandas.DataFrame | None = field(default=None, repr=False)
 
