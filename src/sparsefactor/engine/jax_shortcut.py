@@ -111,7 +111,7 @@ class JaxGibbs:
         )
         active, l2, joint, explained, f2, largest = laid_out(host(small), K, N, self.kind.n_groups)
         sums = sums._replace(active=active, l2=l2, joint=joint, explained=explained, f2=f2)
-        return Drawn(rows._replace(Z=after.Z, L=after.L, tau=after.tau), F, sums, largest)
+        return Drawn(rows._replace(Z=after.Z, L=after.L, tau=after.tau), F, sums, largest, columns.phi)
 
     def step(self, *args: Any) -> Any:
         """`gibbs_step` of rows, columns, words and normals."""

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import NUMPY
 from ..kernels.contract import (
     TRIES,
     ColumnNoise,
+    CorrelationNoise,
     GibbsColumns,
     GibbsRows,
     GibbsTerms,
@@ -21,7 +21,6 @@ from ..kernels.contract import (
     ShearNoise,
     Sums,
 )
-from ..kernels.correlation import inverse_of
 from ..kernels.cpu.gibbs_run import small_run
 from ..kernels.cpu.gibbs_small import Slab, SweepSpace, small_sweep, sweep_space
 from ..kernels.cpu.tiles import Problem
@@ -30,6 +29,7 @@ from ..model import Beta, Prior
 from .blas import hold_single_blas_thread
 from .cpu_moves import slab_constants
 from .memory import Memory
+from .small import matrix
 
 
 class SmallGibbs:
@@ -46,7 +46,7 @@ class SmallGibbs:
         self.each, self.runs = prior.noise == "sample", prior.noise == "feature"
         self.logit_rows = 1 if self.slab.learnt else len(prior.inclusion_matrix())
         self.no_share = np.zeros((0, self.K, self.K))
-        self.still = still(self.K, self.N)
+        self.still, self.correlated = still(self.K, self.N), prior.correlated
         self.spaces: list[SweepSpace] = []
 
     def draw(
@@ -69,6 +69,7 @@ class SmallGibbs:
             np.empty(2 * K + 3),
             np.empty(N + K + 1),
         )
+        phi = matrix(columns.phi).copy()
         due = tuple(rest if noise is None else noise for noise, rest in zip(moves, self.still, strict=True))
         hold_single_blas_thread()
         small_sweep(
@@ -76,7 +77,7 @@ class SmallGibbs:
             space,
             (rows.Z, rows.L, rows.tau),
             (np.ascontiguousarray(columns.F), columns.alpha, columns.logit, columns.weight, columns.scale),
-            inverse_of(columns.phi, K, NUMPY),
+            phi,
             float(power),
             self.each,
             self.slab,
@@ -102,7 +103,7 @@ class SmallGibbs:
             explained=told[:N],
             f2=told[N : N + K],
         )
-        return Drawn(rows._replace(Z=Z, L=L, tau=tau), F, sums, float(told[N + K]))
+        return Drawn(rows._replace(Z=Z, L=L, tau=tau), F, sums, float(told[N + K]), phi if len(phi) else columns.phi)
 
     def run(
         self, start: RunStart, rule: RunRule, key: tuple[int, int], rng: np.random.Generator
@@ -110,20 +111,22 @@ class SmallGibbs:
         """Many sweeps by one call; see `GibbsShortcut`."""
         rows, *columns = start
         own = np.array(rows.Z), np.array(rows.L), np.array(rows.tau)
-        F, alpha, rate, logit, scale = map(np.array, columns)
+        F, alpha, rate, logit, scale, _ = map(np.array, columns)
+        phi = matrix(start.phi).copy()
         space = self._space()
         hold_single_blas_thread()
-        known = self.problem, space, rule, own, F, alpha, rate, logit, scale
+        known = self.problem, space, rule, own, F, alpha, rate, logit, scale, phi
         largest = small_run(*known, np.uint64(key[0]), np.uint64(key[1]), rng)
         self.spaces.append(space)
         Z, L, tau = own
-        return RunStart(rows._replace(Z=Z, L=L, tau=tau), F, alpha, rate, logit, scale), float(largest)
+        after = RunStart(rows._replace(Z=Z, L=L, tau=tau), F, alpha, rate, logit, scale, phi if len(phi) else start.phi)
+        return after, float(largest)
 
     def _space(self) -> SweepSpace:
         try:
             return self.spaces.pop()
         except IndexError:  # all are in use by other threads
-            return sweep_space(self.problem, self.K, self.logit_rows)
+            return sweep_space(self.problem, self.K, self.logit_rows, self.correlated)
 
 
 def still(K: int, N: int) -> MoveNoise:
@@ -143,4 +146,5 @@ def still(K: int, N: int) -> MoveNoise:
             nobody,
         ),
         precision=PrecisionNoise(0, 0, nobody, np.zeros((K, N))),
+        correlation=CorrelationNoise(np.zeros((3, K)), np.zeros((0, K)), none, 0.0),
     )

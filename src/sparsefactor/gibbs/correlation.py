@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from ..kernels.contract import Array
+from ..kernels.contract import Array, CorrelationNoise
 from ..model import Prior
 from .state import GibbsState
 
@@ -36,6 +36,15 @@ def rescale(state: GibbsState, d: Array) -> GibbsState:
     slab = state.alpha.reshape(len(d), -1) * d[:, None] ** 2
     F, phi = state.F * d[:, None], state.phi * np.outer(d, d)
     return state._replace(F=F, alpha=slab.reshape(state.alpha.shape), scale=state.scale / d, phi=phi)
+
+
+def correlation_noise(K: int, N: int, prior: Prior, rng: np.random.Generator) -> CorrelationNoise:
+    """The randomness of `draw_correlation` without groups of features, in its order; the scales of moves are ones."""
+    df, scales = prior.correlation_df, np.ones((3, K))
+    scales[0] = rng.standard_gamma(0.5 * df, K)
+    normal = rng.standard_normal((K, K))
+    gamma = rng.standard_gamma(0.5 * (df + N + 2.0 * prior.loading_shape - np.arange(K)))
+    return CorrelationNoise(scales, normal, gamma, float(np.log(rng.random())))
 
 
 def draw_correlation(state: GibbsState, prior: Prior, df: float, rng: np.random.Generator) -> GibbsState:

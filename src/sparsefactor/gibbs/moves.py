@@ -24,7 +24,7 @@ from ..kernels.contract import (
 )
 from ..kernels.noise import row_stream
 from ..kernels.protocol import Engine
-from .correlation import contract, expand
+from .correlation import contract, correlation_noise, expand
 from .inclusion import clipped, positive
 from .state import GibbsState
 
@@ -210,9 +210,15 @@ def in_one_call(moves: Sequence[Move]) -> bool:
 
 
 def noise_of(moves: Sequence[Move], gibbs: Gibbs, state: GibbsState, rng: np.random.Generator) -> MoveNoise:
-    """The randomness of moves without the scale, as each of them would draw it."""
-    drawn: dict[Any, Any] = {type(move): move.noise(gibbs, state, rng) for move in moves if isinstance(move, ORDER)}
-    return MoveNoise(*(drawn.get(kind) for kind in ORDER))
+    """The randomness of moves without the scale, as each of them would draw it, and of the draw of correlations."""
+    (K, N), df, drawn = state.F.shape, gibbs.prior.correlation_df, dict[Any, Any]()
+    correlation = correlation_noise(K, N, gibbs.prior, rng) if df else None
+    for move in moves:
+        if isinstance(move, ORDER):
+            drawn[type(move)] = move.noise(gibbs, state, rng)
+        if correlation is not None and isinstance(move, (RotationMove, ShearMove)):
+            correlation.scales[ORDER.index(type(move)) + 1] = rng.standard_gamma(0.5 * df, K)
+    return MoveNoise(*(drawn.get(kind) for kind in ORDER))._replace(correlation=correlation)
 
 
 def moves_for(engine: Engine, names: Sequence[str] | None = None) -> list[Move]:

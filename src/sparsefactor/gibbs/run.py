@@ -22,7 +22,8 @@ LARGEST = 1e100
 def rule_of(gibbs: Gibbs, sweeps: int) -> RunRule | None:
     """Of runs with exactly the moves of a proposal (vi/proposals.py), all of them due at the same sweeps."""
     prior, data, K = gibbs.prior, gibbs.data, gibbs.prior.K
-    if [type(move) for move in gibbs.moves] != [ScaleMove, RotationMove, ShearMove]:
+    expected = [RotationMove, ShearMove] if prior.correlated else [ScaleMove, RotationMove, ShearMove]
+    if [type(move) for move in gibbs.moves] != expected:
         return None
     every = {move.every for move in gibbs.moves}
     if len(every) > 1 or prior.grouped or prior.n_modules > 1 or prior.noise != "feature":
@@ -40,5 +41,6 @@ def rule_of(gibbs: Gibbs, sweeps: int) -> RunRule | None:
         learnt=isinstance(prior.inclusion, Beta),
         a=float(gibbs.inclusion.a),
         b=float(gibbs.inclusion.b),
+        correlation_df=prior.correlation_df,
         largest=LARGEST,
     )

@@ -42,8 +42,7 @@ class Gibbs:
         self.column_noise = prior.noise != "feature"
         self.shortcut = engine.gibbs_shortcut()
         self.any_normals = any_normals and self.shortcut is not None and self.shortcut.draws_normals
-        within = self.shortcut is not None and self.shortcut.takes_moves and in_one_call(self.moves)
-        self.moves_within = within and not prior.correlation_df
+        self.moves_within = self.shortcut is not None and self.shortcut.takes_moves and in_one_call(self.moves)
         self.n_base = 0 if data.design is None else data.n_features * len(data.design.basis)  # loadings on directions
         if data.design is not None:
             C = data.design.basis[~data.design.learnt]
@@ -68,11 +67,11 @@ class Gibbs:
         rng, rule = column_generator(key, 0), rule_of(self, sweeps)
         if rule is not None and self.shortcut is not None and self.shortcut.runs:
             rates, logit = self.rates(state), self.inclusion.logit(state)
-            start = RunStart(state.rows, state.F, state.alpha, rates, logit, state.scale)
+            start = RunStart(state.rows, state.F, state.alpha, rates, logit, state.scale, state.phi)
             end, largest = self.shortcut.run(start, rule, key, rng)
             check_size(largest)
             pi = end.rate if len(state.pi) else state.pi
-            return state._replace(rows=end.rows, F=end.F, alpha=end.alpha, pi=pi, scale=end.scale)
+            return state._replace(rows=end.rows, F=end.F, alpha=end.alpha, pi=pi, scale=end.scale, phi=end.phi)
         for sweep in range(sweeps):
             state = self.draw(state, key, sweep, rng=rng)[0]
         return state
@@ -87,7 +86,7 @@ class Gibbs:
     ) -> tuple[GibbsState, Sums]:
         """A sweep's draw, and the sums over its rows. rng: of the columns, where it is not the sweep's own."""
         rng, within = rng or column_generator(key, sweep), MoveNoise()
-        if self.prior.correlation_df:
+        if self.prior.correlation_df and not self.moves_within:
             state = self.sample_phi(state, rng)
         due = [move for move in self.moves if sweep > 0 and sweep % move.every == 0]
         if self.moves_within:
@@ -99,11 +98,11 @@ class Gibbs:
                 state = move(self, state, rng)
         if self.data.design is not None:
             state = self.slide(state, rng)
-        rows, F, sums = self.sample_rows_and_f(state, key, sweep, power, rng, within)
+        rows, F, phi, sums = self.sample_rows_and_f(state, key, sweep, power, rng, within)
         tau = self.sample_tau(F, sums, rng)
         alpha = self.sample_alpha(sums, rng)
         rows, pi, w = self.inclusion.sample(state, rows, sums, rng)
-        return GibbsState(rows, F, alpha, pi, tau, np.ones(len(alpha)), w, state.phi), sums
+        return GibbsState(rows, F, alpha, pi, tau, np.ones(len(alpha)), w, phi), sums
 
     def sample_rows_and_f(
         self,
@@ -113,16 +112,16 @@ class Gibbs:
         power: float,
         rng: np.random.Generator,
         within: MoveNoise,
-    ) -> tuple[GibbsRows, Array, Sums]:
-        """tau, z, l and then F. within: the noise of moves that the engine's shortcut makes first."""
+    ) -> tuple[GibbsRows, Array, Array, Sums]:
+        """tau, z, l and then F; and phi. within: the noise of moves that the engine's shortcut makes first."""
         if self.shortcut is not None:
             normal = None if self.any_normals else self.normals(rng)
             drawn = self.shortcut.draw(state.rows, self.columns(state), key, sweep, power, normal, within)
             check_size(drawn.largest)
-            return drawn.rows, drawn.F, drawn.sums
+            return drawn.rows, drawn.F, drawn.phi, drawn.sums
         noise = self.engine.row_noise(key, sweep)
         rows, sums = self.engine.gibbs_row_pass(state.rows, self.message(state, power), noise)
-        return rows, self.sample_f(state, sums, power, rng), sums
+        return rows, self.sample_f(state, sums, power, rng), state.phi, sums
 
     def sample_phi(self, state: GibbsState, rng: np.random.Generator) -> GibbsState:
         """The factors' correlations, and their scales, given the rest (2.19)."""

@@ -197,7 +197,7 @@ class RunRule(NamedTuple):
     """What stays as it is in a run of many sweeps of Gibbs sampling, of which only the last draw counts."""
 
     sweeps: int
-    every: int  # sweeps between moves: scale, rotation and shear
+    every: int  # sweeps between moves: scale where factors are uncorrelated, rotation and shear
     n_samples: float
     n_pairs: int  # that are turned at a time
     shears: Array  # (P,) standard deviations of proposed shears
@@ -208,6 +208,7 @@ class RunRule(NamedTuple):
     learnt: bool
     a: float  # of the Beta prior on inclusion
     b: float
+    correlation_df: float  # 0 where factors are uncorrelated
     largest: float  # that activations may be
 
 
@@ -246,6 +247,15 @@ class PrecisionNoise(NamedTuple):
     normal: Array  # (K, N)
 
 
+class CorrelationNoise(NamedTuple):
+    """The randomness of the draw of the factors' correlations (2.19), and of the scales at which moves are made."""
+
+    scales: Array  # (3, K) standard gammas: of the draw, and of the moves of 2.10 and 2.11
+    normal: Array  # (K, K) standard normals
+    gamma: Array  # (K,) standard gammas of the shapes that (2.19b) asks for
+    log_uniform: float
+
+
 class MoveNoise(NamedTuple):
     """The randomness of the moves of one sweep, in their order; None for those that are not made."""
 
@@ -253,3 +263,4 @@ class MoveNoise(NamedTuple):
     shear: ShearNoise | None = None
     column: ColumnNoise | None = None
     precision: PrecisionNoise | None = None
+    correlation: CorrelationNoise | None = None  # made first

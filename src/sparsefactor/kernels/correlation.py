@@ -7,6 +7,7 @@ expansion: both are read off the second moments of the activations. A step is ta
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,7 @@ def log_prior_ratio(phi: Array, inverse: Array, df: float, on: Arrays) -> Any:
     return -0.5 * (df + K + 1) * log_det - 0.5 * df * xp.sum(xp.log(diagonal), axis=-1)
 
 
+@cache
 def log_constant(K: int, df: float) -> float:
     """Of p(Phi): K log Gamma(df / 2) less the log of the multivariate gamma function."""
     return float(K * gammaln(0.5 * df) - multigammaln(0.5 * df, K))

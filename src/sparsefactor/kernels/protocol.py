@@ -54,6 +54,7 @@ class Drawn(NamedTuple):
     F: Any  # (K, N), where the rows are
     sums: Sums
     largest: float  # of the activations, without sign
+    phi: Array  # (K, K) correlations of the factors, or (0,)
 
 
 class RunStart(NamedTuple):
@@ -65,6 +66,7 @@ class RunStart(NamedTuple):
     rate: Array  # (K,) of inclusion
     logit: Array  # (1 or G, K)
     scale: Array  # (K,) of the rows' loadings
+    phi: Array  # (K, K) correlations of the factors, or (0,)
 
 
 class GibbsShortcut(Protocol):

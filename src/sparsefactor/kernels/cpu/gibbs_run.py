@@ -12,10 +12,11 @@ import math
 
 import numpy as np
 
-from ..contract import TRIES, RotationNoise, RowStream, ShearNoise
+from ..contract import TRIES, CorrelationNoise, RotationNoise, RowStream, ShearNoise
 from .columns import draw_shared
 from .compiled import STRICT, njit
-from .gibbs_small import LEAST, largest_of, load_small, pass_small, turn_small
+from .correlation import invert_correlation
+from .gibbs_small import LEAST, draw_correlation_small, largest_of, load_small, pass_small, turn_small
 
 LEAST_RATE, MOST_RATE = 1e-300, 1.0 - 2.0**-53
 
@@ -42,6 +43,26 @@ def draw_scales(rng, rule, F, alpha, scale):
             F[k, j] *= c[k]
         alpha[k] *= c[k] * c[k]
         scale[k] /= c[k]
+
+
+@njit(**STRICT)
+def draw_gammas(rng, rule, out):
+    """Of the factors' scales in the expanded model (2.19a), where factors are correlated."""
+    if rule.correlation_df > 0.0:
+        for k in range(len(out)):
+            out[k] = rng.standard_gamma(0.5 * rule.correlation_df)
+
+
+@njit(**STRICT)
+def draw_correlation_noise(rng, rule, scales):
+    """The noise of `correlation_noise` (2.19)."""
+    K = scales.shape[1]
+    normal, gamma = np.empty((K, K)), np.empty(K)
+    draw_gammas(rng, rule, scales[0])
+    draw_normals(rng, normal)
+    for k in range(K):
+        gamma[k] = rng.standard_gamma(0.5 * (rule.correlation_df + rule.n_samples + 2.0 * rule.loading_shape - k))
+    return CorrelationNoise(scales, normal, gamma, math.log(rng.random()))
 
 
 @njit(**STRICT)
@@ -120,26 +141,37 @@ def draw_slabs(rng, rule, G, active, l2, alpha, rate, logit):
 
 
 @njit(**STRICT)
-def small_run(problem, space, rule, rows, F, alpha, rate, logit, scale, key0, key1, rng):
-    """Sweeps from rows (Z, L, tau), F, alpha, rates, their log odds and the loadings' scale, all of them in place.
+def small_run(problem, space, rule, rows, F, alpha, rate, logit, scale, phi, key0, key1, rng):
+    """Sweeps from rows (Z, L, tau), F, alpha, rates, their log odds, the loadings' scale and phi, all of them in place.
 
     Returns the largest of the last activations, infinite or beyond the rule's where the run ended early.
     """
     (K, N), G = F.shape, rows[1].shape[0]
     weight, normal, largest = np.ones(N), np.empty((K, N)), 0.0
     LY, LL, small = np.empty((K, N)), np.empty((K, K)), np.empty(2 * K + 3)
+    correlated, scales, hyper = rule.correlation_df > 0.0, np.empty((3, K)), np.empty((1, 2))
+    hyper[0, 0], hyper[0, 1] = rule.loading_shape, rule.loading_rate
     for sweep in range(rule.sweeps):
         due = sweep > 0 and sweep % rule.every == 0
-        if due:
+        if due and not correlated:
             draw_scales(rng, rule, F, alpha, scale)
         load_small(space, rows, (F, alpha, logit, weight, scale))
+        space.columns.phi[:] = phi
+        if correlated:
+            draw_correlation_small(space, hyper, draw_correlation_noise(rng, rule, scales))
         if due and K > 1:
-            rotation, shear = draw_rotation(rng, rule, K), draw_shear(rng, rule, rate)
-            turn_small(problem, space, np.zeros((0, 2)), rotation, shear)
+            rotation = draw_rotation(rng, rule, K)
+            draw_gammas(rng, rule, scales[1])
+            shear = draw_shear(rng, rule, rate)
+            draw_gammas(rng, rule, scales[2])
+            turn_small(problem, space, hyper, rotation, shear, scales)
+        if correlated:
+            phi[:] = space.columns.phi
+            invert_correlation(phi, space.prior)
         draw_normals(rng, normal)
         stream = RowStream(key0, key1, np.uint64(sweep))
         pass_small(problem, space, weight, 1.0, stream, rows, LY, LL, small)
-        draw_shared(LY, LL, space.weight, np.eye(F.shape[0]), normal, F)
+        draw_shared(LY, LL, space.weight, space.prior, normal, F)
         largest = largest_of(F)
         if not largest < rule.largest:
             break
