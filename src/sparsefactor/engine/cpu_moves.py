@@ -174,7 +174,7 @@ class CpuMoves:
         columns: GibbsColumns,
         noise: PrecisionNoise,
     ) -> None:
-        """Of rows begin .. stop, which have our numbers, after so many; rows and state change in place."""
+        """Update rows begin .. stop of this block; done: rows drawn before them. Rows and state change in place."""
         logit, slab = self._logit_rows(columns.logit, rows), columns.alpha.reshape(len(columns.alpha), -1)
         for problem, part in zip(self.blocks.problems, self.blocks.rows, strict=True):
             first, last = max(begin, part.start) - part.start, min(stop, part.stop) - part.start

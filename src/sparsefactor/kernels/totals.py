@@ -1,4 +1,4 @@
-"""Totals of sums over rows, whoever has the rows.
+"""Totals of sums over rows, wherever the rows are held.
 
 A verb adds over its rows by tile (data/tiles.py) and asks here for the total over all rows. Where an engine has all
 rows, that is the total of its own tree. Where rows are in blocks on the workers of a cluster, an engine has some of the

@@ -16,7 +16,7 @@ FAR = 2.0  # times the range of a column's other values, beyond its ends
 WIDE, SHARE = (
     1000,
     0.01,
-)  # of so many columns, a code stands in this share: among many, large values are near any number
+)  # of a table with this number of columns, a code stands in this share: among many, large values are near any number
 CHUNK = 256  # columns looked at together
 
 

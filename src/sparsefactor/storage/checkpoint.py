@@ -45,7 +45,7 @@ PARTS = {"token": str, "settings": dict, "made_by": dict, "sizes": dict}  # of a
 
 
 class CheckpointWarning(UserWarning):
-    """A checkpoint was refused, and an older one or none used in its place."""
+    """A checkpoint was refused, and an older one, or none, was used instead."""
 
 
 class Kind(NamedTuple):

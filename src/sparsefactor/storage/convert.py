@@ -89,7 +89,7 @@ def read_folder(folder: Path, record: Mapping[str, Any], max_bytes: int | None) 
             file = folder / "sampler" / f"chain-{chain}" / f"{first // record['chunk']:06d}.draws"
             facts, sections = _read_sealed(file)
             if (facts["run"], facts["chain"]) != (record["token"], chain) or facts["draws"] < n:
-                raise _damaged(file, ValueError("it belongs elsewhere"))
+                raise _damaged(file, ValueError("it belongs to another run"))
             mask = None
             for name in sorted(sections, key=lambda name: name != "inclusion"):
                 shape = (facts["draws"], *layout.variables[name].shape)

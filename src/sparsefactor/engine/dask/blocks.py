@@ -256,7 +256,7 @@ def draw_precisions(
     columns: GibbsColumns,
     noise: PrecisionNoise,
 ) -> Outcome:
-    """The block's part of a turn of rows, by their numbers among all, after so many; the state goes with it."""
+    """The block's part of a turn of rows, which are numbered among all; the state is passed on to the next block."""
     given = state.sent if isinstance(state, Outcome) else state
     after = rows.kept._replace(**{name: np.array(getattr(rows.kept, name)) for name in ("Z", "L", "tau")})
     own = tuple(np.array(values) for values in given)

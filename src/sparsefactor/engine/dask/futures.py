@@ -20,7 +20,7 @@ from .blocks import Call, Outcome, Slot, added, kept_of, run, sizeof, sums_of
 
 FAN_IN = 8  # blocks whose sums are added up by one task
 LARGE = 2**16  # bytes of arguments that all blocks share, beyond which they are sent once
-# A state is sent by the client anew after so many tasks, which Dask would otherwise have to make again for a lost
+# The client sends a state again after this number of tasks, which Dask would otherwise have to repeat for a lost
 # worker and remember until then; but that is to take no more than this share of the time.
 LINEAGE, SAVING = 16, 0.05
 WEIGHTY = 2**24  # bytes of arguments that count as a further task, since Dask remembers these, too
@@ -37,7 +37,7 @@ class Cut(NamedTuple):
 
 
 class Parts:
-    """What blocks keep of a state: a future of each block's. local: what an engine without rows has in its place."""
+    """What blocks keep of a state: a future of each block's. local: what an engine without rows holds instead."""
 
     def __init__(self, futures: list[Any], local: Any, tasks: int = 0, since: float | None = None) -> None:
         self.futures, self.local = futures, local
